@@ -1,0 +1,137 @@
+"""Shapes: the shipped files, and every way a file can be wrong, named by file, field and reason."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from monomoe_gen.errors import ShapeError
+from monomoe_gen.paths import data_dir
+from monomoe_gen.shapes import Shape, list_shapes, load_shape
+
+GOOD = {
+    "name": "toy",
+    "hidden": 256,
+    "intermediate": 128,
+    "experts": 64,
+    "top_k": 2,
+    "scoring": "softmax",
+    "renormalize": True,
+}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "toy.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def as_yaml(**changes: object) -> str:
+    values = {k: v for k, v in {**GOOD, **changes}.items() if v is not None}
+    return "".join(
+        f"{k}: {str(v).lower() if isinstance(v, bool) else v}\n" for k, v in values.items()
+    )
+
+
+def test_the_shipped_shapes() -> None:
+    facts = {s.name: (s.hidden, s.intermediate, s.experts, s.top_k) for s in list_shapes()}
+    assert facts["qwen3.5-35b"] == (2048, 512, 256, 8)
+    assert facts["qwen3.5-122b"] == (3072, 1024, 256, 8)
+    assert facts["glm-5.2-tp8"] == (6144, 256, 256, 8)
+    assert facts["deepseek-v3.1-tp8"] == (7168, 256, 256, 8)
+    deepseek = load_shape("deepseek-v3.1-tp8")
+    assert (deepseek.n_group, deepseek.topk_group, deepseek.group_experts) == (8, 4, 32)
+    assert (deepseek.scoring, deepseek.expert_bias) == ("sigmoid", True)
+    assert deepseek.routed_scaling_factor == load_shape("glm-5.2-tp8").routed_scaling_factor == 2.5
+    assert not load_shape("qwen3.5-35b").expert_bias
+    assert all(s.renormalize and s.source for s in list_shapes())
+
+
+def test_derived_values() -> None:
+    shape = load_shape("qwen3.5-35b")
+    assert shape.slug == "qwen3_5_35b"
+    assert shape.up_rows == 1024
+    assert shape.expert_bytes == 3 * 2048 * 512
+
+
+@pytest.mark.parametrize("shape", list_shapes(), ids=lambda s: s.name)
+def test_a_dictionary_holds_the_whole_shape(shape: Shape) -> None:
+    assert Shape.from_dict(shape.to_dict()) == shape
+
+
+@pytest.mark.parametrize(
+    ("field", "changes", "words"),
+    [
+        ("flavour", {"flavour": 1}, "unknown field"),
+        ("top_k", {"top_k": None}, "missing"),
+        ("name", {"name": "Toy Model"}, "lower-case"),
+        ("hidden", {"hidden": "'256'"}, "an integer"),
+        ("hidden", {"hidden": 256.5}, "an integer"),
+        ("hidden", {"hidden": True}, "an integer"),
+        ("renormalize", {"renormalize": 1}, "true or false"),
+        ("hidden", {"hidden": 200}, "multiple of 128"),
+        ("hidden", {"hidden": 0}, "multiple of 128"),
+        ("intermediate", {"intermediate": 192}, "multiple of 128"),
+        ("intermediate", {"intermediate": -128}, "multiple of 128"),
+        ("experts", {"experts": 0}, "1 to 1024"),
+        ("experts", {"experts": 1025}, "1 to 1024"),
+        ("top_k", {"top_k": 0}, "1 to 32"),
+        ("top_k", {"top_k": 33}, "1 to 32"),
+        ("top_k", {"experts": 4, "top_k": 5}, "1 to 4"),
+        ("scoring", {"scoring": "argmax"}, "softmax, sigmoid"),
+        ("logits_dtype", {"logits_dtype": "float16"}, "float32, bfloat16"),
+        ("n_group", {"n_group": 3}, "divide experts"),
+        ("n_group", {"n_group": 0}, "divide experts"),
+        ("topk_group", {"topk_group": 2}, "1 to n_group (1)"),
+        ("topk_group", {"n_group": 4, "topk_group": 0}, "1 to n_group (4)"),
+        ("n_group", {"experts": 48, "n_group": 4}, "routing lanes"),
+        ("n_group", {"experts": 192, "n_group": 64}, "routing lanes"),
+        ("n_group", {"experts": 32, "n_group": 32, "topk_group": 8}, "two best"),
+        ("top_k", {"n_group": 32, "topk_group": 2, "top_k": 5}, "hold 4 experts"),
+        ("routed_scaling_factor", {"routed_scaling_factor": 0}, "positive"),
+        ("routed_scaling_factor", {"routed_scaling_factor": ".nan"}, "positive"),
+        ("routed_scaling_factor", {"routed_scaling_factor": "big"}, "a number"),
+    ],
+)
+def test_a_wrong_file_is_refused(
+    tmp_path: Path, field: str, changes: dict[str, object], words: str
+) -> None:
+    path = write(tmp_path, as_yaml(**changes))
+    with pytest.raises(ShapeError) as caught:
+        load_shape(path)
+    assert (caught.value.where, caught.value.field) == (str(path), field)
+    assert words in caught.value.reason
+    assert str(caught.value).startswith(f"{path}: {field}: ")
+
+
+def test_the_unchanged_file_is_accepted(tmp_path: Path) -> None:
+    assert load_shape(write(tmp_path, as_yaml())) == Shape(**GOOD)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n", "a: [\n", "name: toy\nname: toy\n", "1: 2\n"])
+def test_a_file_that_is_no_mapping_of_fields_is_refused(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ShapeError) as caught:
+        load_shape(path)
+    assert caught.value.where == str(path)
+
+
+def test_a_missing_file_and_an_unknown_name(tmp_path: Path) -> None:
+    with pytest.raises(ShapeError, match="cannot be read"):
+        load_shape(tmp_path / "none.yaml")
+    with pytest.raises(ShapeError, match=r"no such shape; known are .*qwen3\.5-35b"):
+        load_shape("qwen9")
+
+
+def test_a_whole_number_is_a_number() -> None:
+    shape = Shape.from_dict({**GOOD, "routed_scaling_factor": 2})
+    assert isinstance(shape.routed_scaling_factor, float)
+
+
+def test_the_folder_readme_covers_every_field_and_every_file() -> None:
+    readme = (data_dir("shapes") / "README.md").read_text(encoding="utf-8")
+    for field in dataclasses.fields(Shape):
+        assert f"| `{field.name}` |" in readme
+    for s in list_shapes():
+        row = f"| `{s.name}` | {s.hidden} | {s.intermediate} | {s.experts} | {s.top_k} |"
+        assert row in readme
