@@ -1,0 +1,220 @@
+"""A compiled kernel on the GPU: load, prove that its whole grid is co-resident, launch.
+
+CuPy binds the driver and torch owns memory and streams. A launch copies its arguments by value, so
+it can be captured in a CUDA graph; the caller keeps the tensors alive for as long as the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from monomoe_gen.errors import EnvironmentProblem, LaunchError
+from monomoe_gen.schedule import HEADER_BYTES
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One layer as the kernel reads it, every tensor contiguous on one CUDA device.
+
+    Packed (`weights`): ``w13`` uint8 ``[E, 2N/16, H/128, 2048]``, ``w2`` uint8 ``[E, H/16, N/128,
+    2048]``. As in the checkpoint: ``w13_scale`` fp32 ``[E, 2N/128, H/128]``, ``w2_scale`` fp32
+    ``[E, H/128, N/128]``, ``bias`` fp32 ``[E]`` or None.
+    """
+
+    w13: Tensor
+    w13_scale: Tensor
+    w2: Tensor
+    w2_scale: Tensor
+    bias: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Scratch of the launches of one stream: a header and two halves that alternate.
+
+    It is zeroed once; every launch leaves it ready for the next. Kernels of any shape may share it
+    as long as ``half_bytes`` covers the largest of them. Two launches that may run at the same time
+    need two workspaces.
+    """
+
+    memory: Tensor
+    half_bytes: int
+
+    @classmethod
+    def allocate(cls, half_bytes: int, device: torch.device) -> Workspace:
+        """A workspace on ``device``, zeroed on its current stream."""
+        size = workspace_bytes(half_bytes)
+        return cls(torch.zeros(size, dtype=torch.uint8, device=device), half_bytes)
+
+
+def workspace_bytes(half_bytes: int) -> int:
+    """Size of a workspace whose halves have ``half_bytes``."""
+    return HEADER_BYTES + 2 * half_bytes
+
+
+class _Stream(NamedTuple):
+    """What CuPy's launcher wants of a stream: the raw handle."""
+
+    ptr: int
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """A kernel of a cubin, loaded on one CUDA device. Use `from_cubin`."""
+
+    name: str
+    grid: int
+    threads: int
+    shared_bytes: int
+    device: int
+    registers: int
+    function: Any
+
+    @classmethod
+    def from_cubin(
+        cls,
+        cubin: bytes,
+        kernel_name: str,
+        grid: int,
+        threads: int,
+        shared_bytes: int,
+        device: int | None = None,
+    ) -> LoadedKernel:
+        """Loads ``kernel_name`` on CUDA ``device`` (None: torch's current one).
+
+        Args:
+            grid: CTAs of a launch; all of them must be resident at the same time, one per SM.
+            threads: threads of a CTA.
+            shared_bytes: dynamic shared memory of a CTA.
+
+        Raises:
+            LaunchError: the driver refuses the cubin, or the grid cannot be co-resident.
+            EnvironmentProblem: CuPy is not installed.
+        """
+        driver, function = _cupy()
+        index = torch.cuda.current_device() if device is None else device
+        with _on_device(index):
+            try:
+                module = function.Module()
+                module.load(cubin)
+                loaded = module.get_function(kernel_name)
+                driver.funcSetAttribute(
+                    loaded.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes
+                )
+                resident = driver.occupancyMaxActiveBlocksPerMultiprocessor(
+                    loaded.ptr, threads, shared_bytes
+                )
+                registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, loaded.ptr)
+            except _driver_errors() as error:
+                raise LaunchError(
+                    f"cannot load {kernel_name} ({threads} threads, {shared_bytes} bytes of shared "
+                    f"memory) on {torch.cuda.get_device_name(index)}: {error}"
+                ) from error
+        sms = torch.cuda.get_device_properties(index).multi_processor_count
+        check_residency(kernel_name, grid, sms, resident)
+        return cls(kernel_name, grid, threads, shared_bytes, index, registers, loaded)
+
+    def launch(self, arguments: Sequence[np.generic], stream: int) -> None:
+        """Enqueues one launch on the raw CUDA ``stream`` handle of this kernel's device.
+
+        ``arguments`` are NumPy scalars of exactly the parameters' widths; `address` gives pointers.
+        """
+        try:
+            self.function(
+                (self.grid,), (self.threads,), arguments, self.shared_bytes, _Stream(stream)
+            )
+        except _driver_errors() as error:
+            raise LaunchError(f"the launch of {self.name} failed: {error}") from error
+
+
+def check_residency(name: str, grid: int, sms: int, resident_per_sm: int) -> None:
+    """Refuses a grid that would wait for CTAs that are not running.
+
+    The kernel's CTAs wait for each other, and its schedule assumes one per SM.
+    """
+    if resident_per_sm < 1:
+        raise LaunchError(
+            f"{name} cannot run: no CTA of it fits an SM (registers or shared memory); "
+            "choose a schedule with smaller stages"
+        )
+    if grid > sms:
+        raise LaunchError(
+            f"{name} needs {grid} SMs at once and this device offers {sms}; choose grid <= {sms}"
+        )
+
+
+def address(tensor: Tensor | None) -> np.uint64:
+    """A tensor's device address as a kernel argument; None is the null pointer."""
+    return np.uint64(0 if tensor is None else tensor.data_ptr())
+
+
+def launch_moe(
+    kernel: LoadedKernel,
+    weights: LayerWeights,
+    x: Tensor,
+    logits: Tensor,
+    y: Tensor,
+    workspace: Workspace,
+) -> None:
+    """One layer on torch's current stream: x ``[B, H]``, logits ``[B, E]`` -> y ``[B, H]``.
+
+    Nothing is checked here: the tensors are contiguous, on the kernel's device and of the dtypes
+    the kernel was compiled for, B is within its capacity, and the workspace's halves are large
+    enough. Nothing is allocated.
+    """
+    kernel.launch(
+        (
+            address(x),
+            address(logits),
+            address(weights.bias),
+            address(weights.w13),
+            address(weights.w13_scale),
+            address(weights.w2),
+            address(weights.w2_scale),
+            address(y),
+            address(workspace.memory),
+            np.uint32(workspace.half_bytes),
+            np.uint32(x.shape[0]),
+        ),
+        torch.cuda.current_stream(kernel.device).cuda_stream,
+    )
+
+
+def _cupy() -> tuple[Any, Any]:
+    try:
+        from cupy.cuda import driver, function
+    except ImportError as error:
+        raise EnvironmentProblem(
+            f"CuPy cannot be imported ({error}); install monomoe-gen[cuda12] or monomoe-gen[cuda13]"
+        ) from error
+    return driver, function
+
+
+def _driver_errors() -> tuple[type[Exception], ...]:
+    from cupy.cuda import driver, runtime
+
+    return driver.CUDADriverError, runtime.CUDARuntimeError
+
+
+class _on_device:
+    """Makes ``index`` the current device of torch and of CuPy, with its context created."""
+
+    def __init__(self, index: int) -> None:
+        import cupy
+
+        torch.cuda.init()
+        self._guards = (torch.cuda.device(index), cupy.cuda.Device(index))
+
+    def __enter__(self) -> None:
+        for guard in self._guards:
+            guard.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        for guard in reversed(self._guards):
+            guard.__exit__(*exception)
