@@ -1,0 +1,285 @@
+"""The seven schedule parameters and everything that follows from them.
+
+`Schedule` is what a tuner chooses, `KernelSpec` adds the problem and the token capacity, and
+`Geometry` derives the quantities that the rules (`space`), the templates and the launcher share.
+Each parameter is defined once, here: its name converts mechanically (`k_up` in Python, JSON and on
+the command line, `schedule::kKUp` in CUDA) and its doc string is the comment in the rendered header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.shapes import SCALE_BLOCK, Shape
+
+MMA_WARPS = 8
+REQUANT_WARPS = 8
+EPILOGUE_WARPS = 2
+WARPS = MMA_WARPS + REQUANT_WARPS + EPILOGUE_WARPS + 1  # the last one is the producer
+ROW_TILE = 16  # rows of one MMA tile; in w13 these are 8 gate rows and their 8 up rows
+BLOCK_BYTES = ROW_TILE * SCALE_BLOCK  # one MMA warp's share of a stage: 16 rows x 128 columns of e4m3
+TOKEN_TILES = (8, 16, 24, 32)
+ROW_PAD = 64  # bytes between activation rows in shared memory; keeps 16-byte B operand loads free of bank conflicts
+HEADER_BYTES = 128  # workspace header: done counter, epoch, dirty bytes of either half
+H_STAGING_BYTES = 40 * 1024  # budget of the requantized-h slots; a tile that needs more gets fewer slots
+
+
+def _parameter(doc: str) -> int:
+    return field(metadata={"doc": doc})
+
+
+@dataclass(frozen=True, order=True)
+class Schedule:
+    """One point of the search space."""
+
+    grid: int = _parameter("persistent CTAs, at most one per SM, all co-resident")
+    g_up: int = _parameter("CTAs that share one expert's up-projection")
+    k_up: int = _parameter("columns of one up stage")
+    g_down: int = _parameter("CTAs that share one expert's down-projection")
+    k_down: int = _parameter("columns of one down stage")
+    d_up: int = _parameter("ring stages in flight during up")
+    d_down: int = _parameter("ring stages in flight during down")
+
+    @property
+    def id(self) -> str:
+        """Short name, e.g. ``g132-u64x1024x8-d128x512x8``: grid, then CTAs x columns x depth of up and of down."""
+        return (
+            f"g{self.grid}-u{self.g_up}x{self.k_up}x{self.d_up}"
+            f"-d{self.g_down}x{self.k_down}x{self.d_down}"
+        )
+
+    def to_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, object]) -> Schedule:
+        """Builds a schedule from exactly the seven names with positive integer values."""
+        names = [f.name for f in fields(cls)]
+        unknown = sorted(set(values) - set(names))
+        missing = [n for n in names if n not in values]
+        if unknown or missing:
+            what = [f"unknown {', '.join(unknown)}"] if unknown else []
+            what += [f"missing {', '.join(missing)}"] if missing else []
+            raise MonomoeError(f"a schedule has the parameters {', '.join(names)}: {'; '.join(what)}")
+        for name in names:
+            value = values[name]
+            if type(value) is not int or value <= 0:
+                raise MonomoeError(f"schedule parameter {name} must be a positive integer, found {value!r}")
+        return cls(**{n: values[n] for n in names})  # type: ignore[arg-type]
+
+    @classmethod
+    def parse(cls, text: str) -> Schedule:
+        """Reads ``grid=132,g_up=64,...`` (the seven names in any order)."""
+        values: dict[str, object] = {}
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            name, sign, number = part.partition("=")
+            if not sign or not number.strip().isdigit():
+                raise MonomoeError(f"cannot read {part!r} in schedule {text!r}: write name=integer, comma separated")
+            values[name.strip()] = int(number)
+        return cls.from_dict(values)
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """What one kernel is generated from. `token_tile` is the number of tokens it can take."""
+
+    shape: Shape
+    schedule: Schedule
+    token_tile: int = 8
+
+    def __post_init__(self) -> None:
+        if self.token_tile not in TOKEN_TILES:
+            raise MonomoeError(f"token tile must be one of {TOKEN_TILES}, found {self.token_tile}")
+
+    @property
+    def id(self) -> str:
+        return f"{self.shape.name}-t{self.token_tile}-{self.schedule.id}"
+
+    @property
+    def kernel_name(self) -> str:
+        return f"monomoe_{self.shape.slug}_t{self.token_tile}_{self.schedule.id.replace('-', '_')}"
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        return Geometry(self.shape, self.schedule, self.token_tile)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Derived quantities of a schedule that keeps the divisibility rules of `space`.
+
+    Byte counts are exact: `shared_bytes` equals `sizeof(SharedStorage)` of the rendered kernel,
+    which asserts it.
+    """
+
+    shape: Shape
+    schedule: Schedule
+    token_tile: int
+
+    threads = 32 * WARPS
+    mma_warps = MMA_WARPS
+    requant_warps = REQUANT_WARPS
+    epilogue_warps = EPILOGUE_WARPS
+
+    # -- up-projection: unit (active expert, stripe), stage = all tiles of the stripe x k_up columns
+    @property
+    def stripe_up(self) -> int:
+        """Rows of w13 (gate and up together) that one CTA owns in a unit."""
+        return 2 * self.shape.intermediate // self.schedule.g_up
+
+    @property
+    def tiles_up(self) -> int:
+        return self.stripe_up // ROW_TILE
+
+    @property
+    def stages_per_unit_up(self) -> int:
+        return self.shape.hidden // self.schedule.k_up
+
+    @property
+    def stage_blocks_up(self) -> int:
+        return self.tiles_up * self.schedule.k_up // SCALE_BLOCK
+
+    # -- down-projection: a CTA owns a stripe of output rows for every expert of its group
+    @property
+    def stripe_down(self) -> int:
+        """Output rows that one CTA owns."""
+        return self.shape.hidden // self.schedule.g_down
+
+    @property
+    def tiles_down(self) -> int:
+        return self.stripe_down // ROW_TILE
+
+    @property
+    def stages_per_expert_down(self) -> int:
+        return self.shape.intermediate // self.schedule.k_down
+
+    @property
+    def expert_blocks_down(self) -> int:
+        """Blocks of one expert in one down stage."""
+        return self.tiles_down * self.schedule.k_down // SCALE_BLOCK
+
+    @property
+    def experts_per_stage_down(self) -> int:
+        """Experts side by side in one down stage: small stripes are paired up until every MMA warp has a block."""
+        blocks = self.expert_blocks_down
+        whole = self.schedule.k_down == self.shape.intermediate
+        if not whole or blocks >= MMA_WARPS or MMA_WARPS % blocks:
+            return 1
+        return min(MMA_WARPS // blocks, self.h_slots)
+
+    @property
+    def stage_blocks_down(self) -> int:
+        return self.expert_blocks_down * self.experts_per_stage_down
+
+    @property
+    def down_groups(self) -> int:
+        """CTA groups that stride over the experts in the down-projection."""
+        return self.schedule.grid // self.schedule.g_down
+
+    @property
+    def down_scale_rows(self) -> int:
+        """Most 128-row scale blocks that one output stripe touches."""
+        rows = self.stripe_down
+        return max(
+            (first + rows - 1) // SCALE_BLOCK - first // SCALE_BLOCK + 1
+            for first in range(0, self.shape.hidden, rows)
+        )
+
+    # -- shared memory
+    @property
+    def stage_bytes_up(self) -> int:
+        return self.stage_blocks_up * BLOCK_BYTES
+
+    @property
+    def stage_bytes_down(self) -> int:
+        return self.stage_blocks_down * BLOCK_BYTES
+
+    @property
+    def ring_bytes(self) -> int:
+        return max(
+            self.schedule.d_up * self.stage_bytes_up, self.schedule.d_down * self.stage_bytes_down
+        )
+
+    @property
+    def ring_stages(self) -> int:
+        """Full/empty barrier pairs of the ring."""
+        return max(self.schedule.d_up, self.schedule.d_down)
+
+    @property
+    def h_slots(self) -> int:
+        """Experts whose requantized h is staged at a time: the most of 8, 4, 2 that fit the budget."""
+        slot = self.token_tile * (self.shape.intermediate + ROW_PAD)
+        return next((n for n in (8, 4) if n * slot <= H_STAGING_BYTES), 2)
+
+    @property
+    def lane_experts(self) -> int:
+        """Consecutive experts whose scores one lane of a routing warp holds."""
+        return -(-self.shape.experts // 32)
+
+    @property
+    def max_active(self) -> int:
+        """Most distinct experts of one launch."""
+        return min(self.shape.experts, self.token_tile * self.shape.top_k)
+
+    @property
+    def accumulators_up(self) -> int:
+        return _accumulators(self.tiles_up, self.schedule.k_up // SCALE_BLOCK, 1)
+
+    @property
+    def accumulators_down(self) -> int:
+        return _accumulators(
+            self.tiles_down, self.schedule.k_down // SCALE_BLOCK, self.experts_per_stage_down
+        )
+
+    def shared_fields(self) -> dict[str, int]:
+        """Bytes of each member of `SharedStorage`, in order; every one keeps the next 16-byte aligned."""
+        shape, tile = self.shape, self.token_tile
+        partials = max(2 * self.accumulators_up, self.accumulators_down)
+        barriers = 2 * self.ring_stages + self.stages_per_unit_up + 2 * self.h_slots + 4 + 4
+        return {
+            "ring": self.ring_bytes,
+            "x": tile * (shape.hidden + ROW_PAD),
+            "h or candidates": max(
+                self.h_slots * tile * (shape.intermediate + ROW_PAD),
+                MMA_WARPS * 32 * self.lane_experts * 8,
+            ),
+            "partials": MMA_WARPS * partials * (tile // 8) * 512,
+            "x_scale": shape.hidden // SCALE_BLOCK * tile * 4,
+            "h_scale": self.h_slots * self.down_scale_rows * shape.intermediate // SCALE_BLOCK * tile * 4,
+            "expert_tokens": 32 * self.lane_experts * 4,
+            "active": _up(self.max_active * 8, 16),
+            "weight": _up(tile * shape.top_k * 4, 16),
+            "selected": _up(tile * shape.top_k * 2, 16),
+            "barriers": _up(barriers * 8, 16),
+            "state": 16,
+        }
+
+    @property
+    def shared_bytes(self) -> int:
+        return _up(sum(self.shared_fields().values()), 128)
+
+    # -- workspace
+    @property
+    def workspace_half_bytes(self) -> int:
+        """Bytes of one of the two alternating hand-off buffers at full token capacity."""
+        rows = self.token_tile * self.shape.top_k
+        partials = (self.down_groups - 1) * self.token_tile * self.shape.hidden
+        return _up(4 * (rows * self.shape.intermediate + partials), 128)
+
+    @property
+    def workspace_bytes(self) -> int:
+        return HEADER_BYTES + 2 * self.workspace_half_bytes
+
+
+def _accumulators(tiles: int, blocks_k: int, experts: int) -> int:
+    """Accumulator tiles an MMA warp keeps when `experts` x `tiles` x `blocks_k` blocks are dealt to the warps."""
+    if blocks_k % MMA_WARPS == 0:
+        return tiles
+    return -(-experts * tiles * blocks_k // MMA_WARPS)
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

@@ -1,0 +1,53 @@
+// Number formats: bf16, e4m3, fp16 pairs, and the bits of a float.
+#pragma once
+
+#include "device/qualifiers.cuh"
+
+namespace device {
+
+using Bf16 = u16;  // storage only
+
+MONOMOE_DEVICE float bits_to_float(u32 bits) { return __uint_as_float(bits); }
+MONOMOE_DEVICE u32 float_to_bits(float value) { return __float_as_uint(value); }
+MONOMOE_DEVICE float negative_infinity() { return bits_to_float(0xff800000u); }
+
+MONOMOE_DEVICE float bf16_to_float(Bf16 value) { return bits_to_float(static_cast<u32>(value) << 16); }
+MONOMOE_DEVICE F32x2 bf16x2_to_float(u32 pair) { return {bits_to_float(pair << 16), bits_to_float(pair & 0xffff0000u)}; }
+
+// Round to nearest even.
+MONOMOE_DEVICE Bf16 float_to_bf16(float value) {
+    u16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
+// Four e4m3 values, the first in the low byte: round to nearest even, saturating at 448.
+MONOMOE_DEVICE u32 float_to_e4m3x4(float a, float b, float c, float d) {
+    u16 low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(low) : "f"(a), "f"(b));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %2, %1;" : "=h"(high) : "f"(c), "f"(d));
+    return static_cast<u32>(low) | static_cast<u32>(high) << 16;
+}
+
+// Four e4m3 values as two pairs of fp16, exact.
+MONOMOE_DEVICE U32x2 e4m3x4_to_half(u32 bytes) {
+    U32x2 half;
+    asm("{\n"
+        ".reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+        "}"
+        : "=r"(half.x), "=r"(half.y)
+        : "r"(bytes));
+    return half;
+}
+
+MONOMOE_DEVICE float absolute(float value) { return fabsf(value); }
+MONOMOE_DEVICE float maximum(float a, float b) { return fmaxf(a, b); }
+MONOMOE_DEVICE float exponential(float value) { return expf(value); }
+// Relative error about 2^-21; enough before an 8-bit quantization.
+MONOMOE_DEVICE float exponential_fast(float value) { return __expf(value); }
+MONOMOE_DEVICE float divide_fast(float a, float b) { return __fdividef(a, b); }
+
+}  // namespace device

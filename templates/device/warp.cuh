@@ -1,0 +1,30 @@
+// Warp- and CTA-wide exchange. Every function here needs all 32 lanes unless it says otherwise.
+#pragma once
+
+#include "device/qualifiers.cuh"
+
+namespace device {
+
+constexpr u32 kAllLanes = 0xffffffffu;
+
+MONOMOE_DEVICE u32 shuffle(u32 value, u32 source) { return __shfl_sync(kAllLanes, value, source); }
+MONOMOE_DEVICE float shuffle(float value, u32 source) { return __shfl_sync(kAllLanes, value, source); }
+MONOMOE_DEVICE float shuffle_xor(float value, u32 mask) { return __shfl_xor_sync(kAllLanes, value, mask); }
+MONOMOE_DEVICE u32 shuffle_up(u32 value, u32 delta) { return __shfl_up_sync(kAllLanes, value, delta); }
+MONOMOE_DEVICE u32 ballot(bool predicate) { return __ballot_sync(kAllLanes, predicate); }
+MONOMOE_DEVICE bool all(bool predicate) { return __all_sync(kAllLanes, predicate); }
+MONOMOE_DEVICE u32 reduce_max(u32 value) { return __reduce_max_sync(kAllLanes, value); }
+MONOMOE_DEVICE void sync_warp() { __syncwarp(); }
+
+MONOMOE_DEVICE u32 count_bits(u32 mask) { return __popc(mask); }
+MONOMOE_DEVICE u32 lowest_bit(u32 mask) { return __ffs(mask) - 1; }  // mask != 0
+
+// All threads of the CTA.
+MONOMOE_DEVICE void sync_cta() { __syncthreads(); }
+
+// The first `threads` threads of the CTA; barrier 0 is sync_cta's.
+MONOMOE_DEVICE void sync_named(u32 barrier, u32 threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+}  // namespace device

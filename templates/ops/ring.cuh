@@ -1,0 +1,97 @@
+// The ring of weight stages: one byte ring that both projections share, with a full/empty barrier pair per stage.
+//
+// A stage is a run of whole blocks at a running offset modulo kRingBytes, so stages of the up- and the
+// down-projection may differ in size. Stages are written, read and released in order.
+#pragma once
+
+#include "device/bulk_copy.cuh"
+#include "device/warp.cuh"
+#include "ops/storage.cuh"
+
+// Position in the barrier ring.
+struct RingSlot {
+    u32 index = 0;
+    u32 parity = 0;
+
+    MONOMOE_DEVICE void advance() {
+        if (++index == schedule::kRingStages) {
+            index = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+MONOMOE_DEVICE u32 ring_wrap(u32 offset) { return offset >= schedule::kRingBytes ? offset - schedule::kRingBytes : offset; }
+
+// One thread.
+struct RingWriter {
+    SharedStorage& storage;
+    device::CachePolicy policy;
+    RingSlot head, tail;
+    u32 offset = 0;
+    u32 in_flight = 0;
+    u32 free_bytes = schedule::kRingBytes;
+    u32 up_in_flight = 0;  // the oldest of the stages in flight
+
+    MONOMOE_DEVICE explicit RingWriter(SharedStorage& s) : storage(s), policy(device::evict_first_policy()) {}
+
+    // Of this kind.
+    template <typename Stage>
+    MONOMOE_DEVICE u32 stages_in_flight() const {
+        return Stage::kIsUp ? up_in_flight : in_flight - up_in_flight;
+    }
+
+    // Waits on: empty, until a stage of this kind fits. Announces `bytes` of copies.
+    template <typename Stage>
+    MONOMOE_DEVICE void open(u32 bytes) {
+        while (stages_in_flight<Stage>() >= Stage::kInFlight || in_flight == schedule::kRingStages ||
+               free_bytes < Stage::kBytes) {
+            device::mbarrier_wait(&storage.empty[tail.index], tail.parity);
+            tail.advance();
+            --in_flight;
+            free_bytes += up_in_flight ? schedule::UpStage::kBytes : schedule::DownStage::kBytes;
+            if (up_in_flight) --up_in_flight;
+        }
+        device::mbarrier_arrive_expect(&storage.full[head.index], bytes);
+    }
+
+    // Copies `bytes` of whole blocks to `at` bytes from the stage's beginning.
+    MONOMOE_DEVICE void copy(u32 at, const u8* source, u32 bytes) {
+        const u32 start = ring_wrap(offset + at);
+        u32 first = bytes;
+        if constexpr (schedule::UpStage::kBytes != schedule::DownStage::kBytes) {
+            if (first > schedule::kRingBytes - start) first = schedule::kRingBytes - start;
+        }
+        device::bulk_copy(storage.ring + start, source, first, &storage.full[head.index], policy);
+        if (first < bytes) {
+            device::bulk_copy(storage.ring, source + first, bytes - first, &storage.full[head.index], policy);
+        }
+    }
+
+    template <typename Stage>
+    MONOMOE_DEVICE void close() {
+        offset = ring_wrap(offset + Stage::kBytes);
+        free_bytes -= Stage::kBytes;
+        ++in_flight;
+        up_in_flight += Stage::kIsUp;
+        head.advance();
+    }
+};
+
+// One MMA warp; all of them read every stage.
+struct RingReader {
+    RingSlot slot;
+    u32 offset = 0;
+
+    MONOMOE_DEVICE void wait(SharedStorage& s) const { device::mbarrier_wait(&s.full[slot.index], slot.parity); }
+    MONOMOE_DEVICE const u8* block(const SharedStorage& s, u32 index) const {
+        return s.ring + ring_wrap(offset + index * schedule::kBlockBytes);
+    }
+    template <typename Stage>
+    MONOMOE_DEVICE void release(SharedStorage& s, u32 lane) {
+        device::sync_warp();
+        if (lane == 0) device::mbarrier_arrive(&s.empty[slot.index]);
+        offset = ring_wrap(offset + Stage::kBytes);
+        slot.advance();
+    }
+};

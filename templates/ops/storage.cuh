@@ -1,0 +1,77 @@
+// The CTA's shared memory and the kernel's arguments.
+#pragma once
+
+#include "device/mbarrier.cuh"
+#include "device/warp.cuh"
+#include "device/numeric.cuh"
+#include "schedule.cuh"
+
+struct Args {
+    const device::Bf16* x;    // [tokens][kHidden]
+    const shape::Logit* logits;  // [tokens][kExperts]
+    const float* bias;        // [kExperts], read only with kExpertBias
+    const u8* w13;            // packed, see monomoe_gen/weights.py
+    const float* w13_scale;   // [kExperts][2 * kIntermediate / 128][kHidden / 128]
+    const u8* w2;             // packed
+    const float* w2_scale;    // [kExperts][kHidden / 128][kIntermediate / 128]
+    device::Bf16* y;          // [tokens][kHidden]
+    u8* workspace;            // header, then two halves; zeroed once at allocation
+    u32 workspace_half_bytes;
+    u32 tokens;               // 1 ... kTokenTile
+    u64* trace;               // only with kTrace
+};
+
+// One expert that has tokens in this launch. Its rows of h are first_row ... in token order.
+struct ActiveExpert {
+    u16 expert;
+    u16 first_row;
+    u32 tokens;  // bit t: token t is routed here
+
+    MONOMOE_DEVICE bool has(u32 token) const { return tokens >> token & 1; }
+    MONOMOE_DEVICE u32 row(u32 token) const { return first_row + device::count_bits(tokens & ((1u << token) - 1)); }
+};
+
+// A score's order-preserving bits above the complement of its expert: larger is better, lower expert first.
+using Candidate = u64;
+
+struct alignas(128) SharedStorage {
+    // weight stream: written by the copy engine, read by the MMA warps
+    u8 ring[schedule::kRingBytes];
+    // quantized input, written once
+    u8 x[schedule::kTokenTile][shape::kHidden + schedule::kRowPad];
+    union {
+        // requantized h of kHSlots experts, by token; rows of tokens that are not routed are never used
+        u8 h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
+        // scratch of the routing warps, dead before the first h is requantized
+        Candidate candidates[schedule::kMmaWarps][32 * schedule::kLaneExperts];
+    };
+    union {
+        // partial sums on their way to the epilogue warps, two units in turn
+        F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][schedule::kTokenTiles][32];
+        // partial sums of the output, after the last unit has left `up`
+        F32x4 down[schedule::kMmaWarps][schedule::DownStage::kAccumulators][schedule::kTokenTiles][32];
+    };
+    float x_scale[schedule::kHiddenBlocks][schedule::kTokenTile];
+    // h scale * weight scale * routing weight
+    float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kTokenTile];
+    u32 expert_tokens[32 * schedule::kLaneExperts];  // by expert, bit t: token t is routed here
+    ActiveExpert active[schedule::kMaxActive];       // ascending experts
+    alignas(16) float weight[schedule::kTokenTile][shape::kTopK];
+    alignas(16) u16 selected[schedule::kTokenTile][shape::kTopK];
+
+    alignas(16) device::Mbarrier full[schedule::kRingStages];
+    device::Mbarrier empty[schedule::kRingStages];
+    device::Mbarrier x_ready[schedule::kStagesPerUnitUp];
+    device::Mbarrier h_full[schedule::kHSlots];
+    device::Mbarrier h_empty[schedule::kHSlots];
+    device::Mbarrier partial_full[2];
+    device::Mbarrier partial_empty[2];
+    device::Mbarrier routed;     // expert_tokens and selected are complete
+    device::Mbarrier weighted;   // weight is complete
+    device::Mbarrier listed;     // active, active_count, epoch and dirty_bytes are complete
+    device::Mbarrier up_ending;  // this CTA has begun its last up unit
+
+    alignas(16) u32 active_count;
+    u32 epoch;
+    u32 dirty_bytes;
+};
