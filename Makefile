@@ -1,0 +1,52 @@
+# Two commands on a fresh machine:  make tune MODEL=qwen3.5-35b   and   make test
+# CUDA=12 (default) or 13 chooses the CUDA libraries that CuPy and NVRTC come from.
+
+MODEL  ?= qwen3.5-35b
+CUDA   ?= 12
+PYTHON ?= python3
+ARGS   ?=
+
+VENV      := .venv
+BIN       := $(VENV)/bin
+INSTALLED := $(VENV)/.installed-cuda$(CUDA)
+# Another CUDA line in the same environment would leave two CuPys in it: start it afresh.
+CLEAR     := $(if $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-cuda*)),--clear)
+
+.PHONY: help install tune test lint gpu-test sanitize verify-generated dispatch-check readme
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+install: $(INSTALLED) ## make .venv with everything in it
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(CLEAR) $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[cuda$(CUDA),dev]'
+	touch $@
+
+tune: $(INSTALLED) ## tune MODEL on this machine's GPU, or replay its records without one
+	$(BIN)/monomoe-gen tune --model $(MODEL) $(ARGS)
+
+test: $(INSTALLED) lint ## everything that needs no GPU
+	$(BIN)/pytest -m 'not gpu' -n auto --maxprocesses 8 $(ARGS)
+
+lint: $(INSTALLED) ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+gpu-test: $(INSTALLED) ## the tests that need an H200
+	$(BIN)/pytest -m gpu $(ARGS)
+
+sanitize: $(INSTALLED) ## the op tests under compute-sanitizer
+	compute-sanitizer --tool memcheck --error-exitcode 1 $(BIN)/pytest -m gpu tests/test_ops.py $(ARGS)
+	compute-sanitizer --tool racecheck --error-exitcode 1 $(BIN)/pytest -m gpu tests/test_ops.py $(ARGS)
+
+verify-generated: $(INSTALLED) ## re-render and recompile generated/, compare every byte
+	$(BIN)/monomoe-gen emit --verify
+
+dispatch-check: $(INSTALLED) ## every entry of the dispatch table, with the generator's imports blocked
+	$(BIN)/python tests/dispatch_check.py
+
+readme: $(INSTALLED) ## refresh the results table of README.md from generated/
+	$(BIN)/monomoe-gen bench --readme README.md
