@@ -13,14 +13,14 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 
 # From the bottom up; a module may import those of the lines above its own.
 LAYERS = (
-    ("errors", "paths"),
-    ("shapes", "device", "e4m3", "nvrtc"),
-    ("schedule", "patterns"),
+    ("errors", "paths", "files"),
+    ("shapes", "device", "e4m3", "nvrtc", "cubin_cache"),
+    ("schedule", "patterns", "compile_worker"),
     ("rules", "reference", "weights", "tuning_db"),
     ("space", "render", "workload"),
     ("compile", "kernel"),
     ("validate", "bench", "dispatch"),
-    ("sandbox",),
+    ("sandbox", "emit"),
     ("tune", "runtime"),
     ("report",),
     ("cli",),
