@@ -30,7 +30,7 @@ class Rule:
 
     name: str
     reason: str
-    parameters: tuple[str, ...]  # those to change when it is broken
+    parameters: tuple[str, ...]  # the schedule parameters that its verdict depends on
     holds: Callable[[Geometry, Device], bool]
     found: Callable[[Geometry, Device], str]
     cuda: str | None = None
@@ -117,7 +117,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "ring_covers_latency",
         "48 KB in flight per SM or the memory latency shows in both projections",
-        ("d_up", "d_down", "k_up", "k_down"),
+        ("g_up", "k_up", "g_down", "k_down", "d_up", "d_down"),
         lambda p, d: (
             min(p.schedule.d_up * p.stage_bytes_up, p.schedule.d_down * p.stage_bytes_down)
             >= BYTES_IN_FLIGHT
@@ -126,6 +126,19 @@ RULES: tuple[Rule, ...] = (
             f"up {p.schedule.d_up} x {p.stage_bytes_up} bytes, down {p.schedule.d_down} x {p.stage_bytes_down} bytes"
         ),
         "kDUp * UpStage::kBytes >= 49152 && kDDown * DownStage::kBytes >= 49152",
+    ),
+    Rule(
+        "ring_is_shared",
+        "either projection can fill three quarters of the ring; the rest of the shared memory would be idle",
+        ("g_up", "k_up", "g_down", "k_down", "d_up", "d_down"),
+        lambda p, d: (
+            4 * min(p.schedule.d_up * p.stage_bytes_up, p.schedule.d_down * p.stage_bytes_down)
+            >= 3 * p.ring_bytes
+        ),
+        lambda p, d: (
+            f"up {p.schedule.d_up} x {p.stage_bytes_up} bytes, down {p.schedule.d_down} x {p.stage_bytes_down} bytes"
+        ),
+        "4 * kDUp * UpStage::kBytes >= 3 * kRingBytes && 4 * kDDown * DownStage::kBytes >= 3 * kRingBytes",
     ),
     Rule(
         "up_stage_feeds_the_mma_warps",
@@ -158,7 +171,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "shared_memory_fits",
         "the CTA's shared memory is at most what one block may have",
-        ("d_up", "d_down", "k_up", "k_down"),
+        ("g_up", "k_up", "g_down", "k_down", "d_up", "d_down"),
         lambda p, d: p.shared_bytes <= d.shared_per_block,
         lambda p, d: f"{p.shared_bytes} bytes, {d.shared_per_block} available",
     ),
@@ -187,6 +200,7 @@ _ASSUME_DIVISIBILITY = frozenset(
     {
         "down_scales_fit_one_warp",
         "ring_covers_latency",
+        "ring_is_shared",
         "up_stage_feeds_the_mma_warps",
         "accumulators_fit_registers",
         "shared_memory_fits",

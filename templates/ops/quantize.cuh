@@ -7,7 +7,7 @@
 #include "ops/trace.cuh"
 
 constexpr float kE4m3Max = 448.f;
-constexpr float kSmallestAmax = 1.2037062152420224e-35f;  // 2^-116: below it kE4m3Max / amax overflows, the block becomes 0
+constexpr float kSmallestAmax = 1.504632769052528e-36f;  // 2^-119: below it kE4m3Max / amax overflows, the block becomes 0
 
 struct QuantScale {
     float scale;    // of the stored values

@@ -35,7 +35,7 @@ MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
 // Order-preserving bits, all above 1; NaN ranks below everything as 1, and 0 means "not eligible".
 MONOMOE_DEVICE u32 rank_key(float score) {
     if (score != score) return 1;
-    const u32 bits = device::float_to_bits(score);
+    const u32 bits = device::float_to_bits(score + 0.f);  // -0 is +0
     return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
 }
 
