@@ -1,0 +1,164 @@
+"""What the kernel computes, in plain torch: in full precision, and with the kernel's own rounding.
+
+One function per op. Everything runs on the device of its inputs, expert by expert, so that a whole
+layer never needs fp32 copies of all experts. Names: B tokens, H hidden, N intermediate, E experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from monomoe_gen import e4m3
+from monomoe_gen.shapes import SCALE_BLOCK, Shape
+
+ExpertWeights = Callable[[int], tuple[Tensor, Tensor]]
+"""Gives ``(w13 [2N, H], w2 [H, N])`` of an expert, in any float type; gate rows first in w13."""
+
+ByExpert = Tensor | Mapping[int, Tensor]
+"""One tensor per expert: a tensor's first dimension, or a mapping that holds the active ones."""
+
+
+def router_scores(logits: Tensor, scoring: str) -> Tensor:
+    """``[..., E]`` logits -> fp32 scores, defined for every input and correctly rounded.
+
+    A NaN logit scores 0. In a softmax, infinite logits share all the weight equally, and so do
+    logits that are all -inf; a token with NaN logits only scores 0 everywhere.
+    """
+    # float64, so that equal logits have equal scores wherever they stand in a vectorised loop
+    wide = logits.double()
+    if scoring == "sigmoid":
+        scores = wide.sigmoid().nan_to_num(nan=0.0)
+    else:
+        number = wide.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+        largest = number.amax(-1, keepdim=True)
+        shares = torch.where(number == largest, 1.0, (number - largest).exp())
+        shares = shares.masked_fill(wide.isnan(), 0.0)
+        scores = shares / shares.sum(-1, keepdim=True).clamp(min=torch.finfo(wide.dtype).tiny)
+    return scores.float()
+
+
+def rank_experts(values: Tensor, shape: Shape) -> Tensor:
+    """The experts that ``shape`` picks by the fp32 ranking ``values [B, E]``: int64 ``[B, top_k]``.
+
+    Best first; the lowest id wins ties; NaN ranks below -inf; -0 equals +0. With groups of experts
+    only the ``topk_group`` groups with the largest sum of their two best values take part.
+    """
+    keys = _order(values)
+    if shape.n_group > 1:
+        size = shape.group_experts
+        grouped = values.unflatten(-1, (shape.n_group, size))
+        best = _descending(keys.unflatten(-1, (shape.n_group, size)))[..., :2]
+        groups = _descending(_order(grouped.gather(-1, best).sum(-1)))[..., : shape.topk_group]
+        out = torch.ones(*keys.shape[:-1], shape.n_group, dtype=torch.bool, device=keys.device)
+        out.scatter_(-1, groups, False)
+        keys = keys.masked_fill(out.repeat_interleave(size, -1), torch.iinfo(keys.dtype).min)
+    return _descending(keys)[..., : shape.top_k]
+
+
+def route(logits: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Tensor]:
+    """Router logits ``[B, E]`` -> experts int64 ``[B, top_k]``, best first, and fp32 weights.
+
+    ``bias`` fp32 ``[E]`` is added to the scores for ranking only. Without it, a softmax ranks by
+    the logits themselves. Weights whose sum is zero stay zero when renormalised.
+    """
+    scores = router_scores(logits, shape.scoring)
+    if bias is None and shape.scoring == "softmax":
+        ranking = logits.float()
+    else:
+        ranking = scores.masked_fill(logits.isnan(), torch.nan)
+        ranking = ranking if bias is None else ranking + bias
+    ids = rank_experts(ranking, shape)
+    weights = scores.gather(-1, ids)
+    if shape.renormalize:
+        total = weights.sum(-1, keepdim=True)
+        weights = weights / total.masked_fill(total == 0, 1.0)
+    return ids, weights * shape.routed_scaling_factor
+
+
+def quantize_activations(x: Tensor) -> tuple[Tensor, Tensor]:
+    """``[..., K]`` -> e4m3 ``[..., K]`` and fp32 scales ``[..., K/128]``, see `e4m3.quantize`."""
+    blocks = x.float().unflatten(-1, (-1, SCALE_BLOCK))
+    codes, scale = e4m3.quantize(blocks, blocks.abs().amax(-1, keepdim=True))
+    return codes.flatten(-2), scale.squeeze(-1)
+
+
+def activate(gate: Tensor, up: Tensor) -> Tensor:
+    """``silu(gate) * up``."""
+    return torch.nn.functional.silu(gate) * up
+
+
+def block_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor) -> Tensor:
+    """``x [T, K] @ w[R, K]^T`` of e4m3 operands -> fp32 ``[T, R]``.
+
+    Products are summed in fp32 within each 128 columns, then scaled by ``x_scale [T, K/128]`` and
+    ``w_scale [R/128, K/128]``, then summed in fp32. Operands may come as any wider float type.
+    """
+    # e4m3 values are exact in TF32 and bf16, so a reduced matmul precision changes nothing here.
+    x_blocks = x.float().unflatten(-1, (-1, SCALE_BLOCK)).transpose(0, 1)
+    w_blocks = w.float().unflatten(-1, (-1, SCALE_BLOCK)).permute(1, 2, 0)
+    scale = x_scale.T[:, :, None] * w_scale.repeat_interleave(SCALE_BLOCK, 0).T[:, None, :]
+    return (x_blocks @ w_blocks * scale).sum(0)
+
+
+def moe_fp32(
+    x: Tensor, logits: Tensor, experts: ExpertWeights, bias: Tensor | None, shape: Shape
+) -> Tensor:
+    """The operator without any quantization of its own: x ``[B, H]`` -> fp32 ``[B, H]``.
+
+    ``experts`` gives the weights to use, dequantized or never quantized; it is called once per
+    active expert, in ascending order. Sums are taken in float64, so the result is exact to fp32
+    whatever the matmul precision settings are.
+    """
+    y = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
+    for expert, tokens, weights in _active(*route(logits, bias, shape)):
+        w13, w2 = experts(expert)
+        gate, up = (x[tokens].double() @ w13.double().T).chunk(2, -1)
+        y[tokens] += weights.double() * (activate(gate, up) @ w2.double().T)
+    return y.float()
+
+
+def moe_mirror(
+    x: Tensor,
+    logits: Tensor,
+    w13: ByExpert,
+    w13_scale: ByExpert,
+    w2: ByExpert,
+    w2_scale: ByExpert,
+    bias: Tensor | None,
+    shape: Shape,
+) -> Tensor:
+    """The operator with the kernel's rounding points: x bf16 ``[B, H]`` -> bf16 ``[B, H]``.
+
+    x is quantized per token and 128 columns; h is fp32, quantized the same way; all sums are fp32;
+    the sum over experts runs in ascending order; the result is rounded once.
+    """
+    codes, scale = quantize_activations(x)
+    codes = codes.float()
+    y = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+    for expert, tokens, weights in _active(*route(logits, bias, shape)):
+        up_rows = block_matmul(codes[tokens], scale[tokens], w13[expert], w13_scale[expert])
+        h, h_scale = quantize_activations(activate(*up_rows.chunk(2, -1)))
+        y[tokens] += weights * block_matmul(h, h_scale, w2[expert], w2_scale[expert])
+    return y.bfloat16()
+
+
+def _active(ids: Tensor, weights: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Every active expert in ascending order, its tokens ``[T]`` and their weights ``[T, 1]``."""
+    for expert in ids.unique().tolist():
+        tokens, slots = (ids == expert).nonzero(as_tuple=True)
+        yield expert, tokens, weights[tokens, slots, None]
+
+
+def _order(values: Tensor) -> Tensor:
+    """int64 keys that order fp32 values as numbers, NaN below everything."""
+    bits = (values + 0.0).view(torch.int32).long()  # + 0.0 turns -0 into +0
+    keys = torch.where(bits < 0, -(2**31) - bits, bits)
+    return keys.masked_fill(values.isnan(), -(2**32))
+
+
+def _descending(keys: Tensor) -> Tensor:
+    """Indices that sort the last dimension, largest first, lowest index first among equals."""
+    return keys.sort(dim=-1, descending=True, stable=True).indices
