@@ -1,0 +1,206 @@
+"""Seeded inputs: activations, weights, and routing that keeps the weights cold.
+
+The same arguments give the same numbers on one kind of device. Weights are drawn on the device that
+asks for them, so a CPU and a GPU see different weights; everything else is drawn on the CPU.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from monomoe_gen import e4m3, patterns
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.patterns import ROUTINGS
+from monomoe_gen.reference import rank_experts, route
+from monomoe_gen.shapes import SCALE_BLOCK, Shape
+from monomoe_gen.weights import BlockWeights, quantize_blocks
+
+DISTRIBUTIONS = ("gaussian", "student_t3")
+
+_TIE_BIAS = 0.0625  # one bias for all: equal logits then tie whatever the rounding of the scores
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination that a kernel is validated on."""
+
+    routing: str
+    distribution: str
+
+
+def validation_cases() -> tuple[Case, ...]:
+    """Every routing with every distribution."""
+    return tuple(Case(routing, name) for routing in ROUTINGS for name in DISTRIBUTIONS)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Router inputs of consecutive launches, on the CPU.
+
+    ``logits`` fp32 ``[launches, B, E]`` hold values that are exact in the shape's ``logits_dtype``;
+    ``bias`` fp32 ``[E]`` or None belongs to all launches. ``active`` lists the experts of each
+    launch in ascending order. ``reuse_bytes`` is the least number of weight bytes that stream
+    between two uses of the same weights when the launches are replayed in a loop.
+    """
+
+    logits: Tensor
+    bias: Tensor | None
+    active: tuple[tuple[int, ...], ...]
+    reuse_bytes: int
+
+    @property
+    def distinct(self) -> list[int]:
+        """The number of distinct experts of each launch."""
+        return [len(experts) for experts in self.active]
+
+
+def activations(shape: Shape, tokens: int, distribution: str, seed: int) -> Tensor:
+    """bf16 ``[tokens, hidden]`` on the CPU; every row has RMS 1 (before rounding)."""
+    x = _draw((tokens, shape.hidden), distribution, _generator("cpu", "activations", seed))
+    return (x / x.square().mean(-1, keepdim=True).sqrt()).bfloat16()
+
+
+def expert_weights(
+    shape: Shape,
+    expert: int,
+    distribution: str,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> tuple[Tensor, Tensor]:
+    """``(w13 [2N, H], w2 [H, N])`` of one expert in fp32, before any quantization.
+
+    The RMS of a matrix is 1 / sqrt(its columns): inputs of RMS 1 give gate and up values of RMS 1.
+    """
+    generator = _generator(device, "weights", seed, expert)
+    w13 = _draw((shape.up_rows, shape.hidden), distribution, generator)
+    w2 = _draw((shape.hidden, shape.intermediate), distribution, generator)
+    for matrix in (w13, w2):
+        matrix *= (matrix.shape[1] * matrix.square().mean()).rsqrt()
+    return w13, w2
+
+
+def block_weights(
+    shape: Shape, distribution: str, seed: int, device: torch.device | str = "cpu"
+) -> BlockWeights:
+    """All of a layer's `expert_weights`, quantized to blocks, in checkpoint layout on ``device``.
+
+    Only one expert exists in fp32 at a time.
+    """
+    sizes = ((shape.up_rows, shape.hidden), (shape.hidden, shape.intermediate))
+    codes = [torch.empty(shape.experts, *size, dtype=e4m3.E4M3, device=device) for size in sizes]
+    scales = [
+        torch.empty(shape.experts, rows // SCALE_BLOCK, columns // SCALE_BLOCK, device=device)
+        for rows, columns in sizes
+    ]
+    for expert in range(shape.experts):
+        matrices = expert_weights(shape, expert, distribution, seed, device)
+        for matrix, code, scale in zip(matrices, codes, scales, strict=True):
+            code[expert], scale[expert] = quantize_blocks(matrix)
+    return BlockWeights(codes[0], scales[0], codes[1], scales[1])
+
+
+def rotation(
+    shape: Shape, tokens: int, routing: str, launches: int, l2_bytes: int, seed: int
+) -> Rotation:
+    """Routing patterns of ``launches`` launches that use fresh experts each time.
+
+    Patterns are drawn under the shape's own policy; then the experts of each group are renamed so
+    that consecutive launches walk through all of them in a random cyclic order. ``routing``:
+
+    * ``uniform``: independent Gaussian logits
+    * ``zipf``: the expert of popularity rank r is drawn in proportion to 1/r, in an order of its
+      own for every launch
+    * ``same``: all tokens pick the same experts
+    * ``disjoint``: no two tokens share an expert as long as there are enough of them
+    * ``ties``: logits of three values, so that only the order of ids decides. Nothing is renamed
+
+    Raises:
+        MonomoeError: unknown routing or no tokens or launches; or a rotation long enough to replay
+            cold that would not (less than twice ``l2_bytes`` between uses).
+    """
+    if routing not in ROUTINGS or tokens < 1 or launches < 1:
+        raise MonomoeError(
+            f"asked for {launches} launches of {tokens} tokens with {routing!r} routing: take at "
+            f"least one of each and one of {', '.join(ROUTINGS)}"
+        )
+    generator = _generator("cpu", "rotation", routing, tokens, seed)
+    wants = [patterns.preferences(shape, tokens, routing, i, generator) for i in range(launches)]
+    if routing == "ties":
+        bias = torch.full((shape.experts,), _TIE_BIAS) if shape.expert_bias else None
+        logits = torch.stack(wants)
+        chosen = [route(launch, bias, shape)[0] for launch in logits]
+    else:
+        bias = patterns.expert_bias(shape, generator)
+        chosen = [rank_experts(patterns.ranking(want, shape), shape) for want in wants]
+        names = patterns.fresh_names(shape, [ids.unique() for ids in chosen], generator)
+        chosen = [name[ids] for name, ids in zip(names, chosen, strict=True)]
+        # under its new name e, an expert is what was column name.argsort()[e]
+        wants = [want[:, name.argsort()] for name, want in zip(names, wants, strict=True)]
+        logits = torch.stack(
+            [
+                patterns.logits(want, ids, bias, shape)
+                for want, ids in zip(wants, chosen, strict=True)
+            ]
+        )
+        for launch, ids in zip(logits, chosen, strict=True):
+            if not torch.equal(route(launch, bias, shape)[0].sort().values, ids.sort().values):
+                raise MonomoeError(f"{shape.name}: {routing} logits do not select what they should")
+    active = tuple(tuple(ids.unique().tolist()) for ids in chosen)
+    reuse = _reuse_bytes(active, shape)
+    streamed = shape.expert_bytes * min(sum(map(len, active)), shape.experts)
+    if routing != "ties" and streamed >= 8 * l2_bytes and reuse < 2 * l2_bytes:
+        raise MonomoeError(
+            f"{shape.name}: {launches} launches of {tokens} tokens ({routing}) stream only {reuse} "
+            f"bytes between two uses of an expert, less than twice the L2 ({l2_bytes} bytes); take "
+            "another number of launches"
+        )
+    return Rotation(logits, bias, active, reuse)
+
+
+def _reuse_bytes(active: Sequence[Sequence[int]], shape: Shape) -> int:
+    """Least bytes between two uses of the same weights, the launches repeating for ever.
+
+    A launch streams w13 of its experts in ascending order, then w2.
+    """
+    parts = (("w13", shape.up_rows * shape.hidden), ("w2", shape.hidden * shape.intermediate))
+    starts: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    gaps = []
+    position = 0
+    for experts in active:
+        for part, size in parts:
+            for key in ((part, expert) for expert in experts):
+                if key in ends:
+                    gaps.append(position - ends[key])
+                starts.setdefault(key, position)
+                position += size
+                ends[key] = position
+    gaps += [start + position - ends[key] for key, start in starts.items()]
+    return min(gaps)
+
+
+def _generator(device: torch.device | str, *key: object) -> torch.Generator:
+    """A generator of its own for every purpose: keys that differ give unrelated numbers."""
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=7).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest, "little"))
+
+
+def _draw(size: tuple[int, ...], distribution: str, generator: torch.Generator) -> Tensor:
+    """fp32 samples on the generator's device; the scale is the caller's business."""
+    if distribution not in DISTRIBUTIONS:
+        raise MonomoeError(
+            f"unknown distribution {distribution!r}: take one of {', '.join(DISTRIBUTIONS)}"
+        )
+
+    def normal() -> Tensor:
+        return torch.randn(size, generator=generator, device=generator.device)
+
+    if distribution == "gaussian":
+        return normal()
+    chi_square = normal().square() + normal().square() + normal().square()
+    return normal() / chi_square.sqrt()
