@@ -6,7 +6,7 @@ it can be captured in a CUDA graph; the caller keeps the tensors alive for as lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -184,6 +184,21 @@ def launch_moe(
         ),
         torch.cuda.current_stream(kernel.device).cuda_stream,
     )
+
+
+def capture(body: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of what ``body`` enqueues on torch's current stream without allocating."""
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        graph.capture_begin()
+        try:
+            body()
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph
 
 
 def _cupy() -> tuple[Any, Any]:

@@ -1,0 +1,198 @@
+"""How long a launch takes: replays of a CUDA graph whose launches find their weights cold.
+
+A graph holds `LAUNCHES` launches, each with router logits of its own, so that the active experts
+rotate over the whole layer. Times are microseconds per launch; the floors are measured alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.kernel import (
+    LayerWeights,
+    LoadedKernel,
+    Workspace,
+    address,
+    capture,
+    launch_moe,
+)
+from monomoe_gen.shapes import Shape
+from monomoe_gen.workload import activations, rotation
+
+LAUNCHES = 32  # nodes of a graph
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Replays of a graph: first those that warm up, then those that are timed one by one."""
+
+    warmups: int
+    replays: int
+
+
+SCREEN = Effort(warmups=3, replays=20)
+FULL = Effort(warmups=20, replays=200)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds per launch over ``n`` timed replays, which ``samples`` lists."""
+
+    samples: tuple[float, ...]
+
+    @property
+    def n(self) -> int:
+        return len(self.samples)
+
+    @property
+    def median_us(self) -> float:
+        return self._quantile(0.5)
+
+    @property
+    def p10_us(self) -> float:
+        return self._quantile(0.1)
+
+    @property
+    def p90_us(self) -> float:
+        return self._quantile(0.9)
+
+    def _quantile(self, q: float) -> float:
+        return round(float(np.quantile(self.samples, q)), 3)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the launches of one graph read, on the GPU.
+
+    x bf16 ``[B, H]`` for all launches, logits ``[LAUNCHES, B, E]`` in the shape's type, bias fp32
+    ``[E]`` or None, ``experts`` int32 ``[LAUNCHES, most]``: the active experts of each launch,
+    ``counts`` of them. ``reuse_bytes`` stream between two uses of the same weights.
+    """
+
+    x: Tensor
+    logits: Tensor
+    bias: Tensor | None
+    experts: Tensor
+    counts: tuple[int, ...]
+    reuse_bytes: int
+
+    @property
+    def distinct_experts(self) -> float:
+        """Mean number of active experts of a launch."""
+        return sum(self.counts) / len(self.counts)
+
+
+@dataclass(frozen=True)
+class Floors:
+    """Lower bounds of the same run: the fastest stream of the same weights, and an empty kernel."""
+
+    stream_us: float
+    empty_us: float
+
+
+def make_inputs(shape: Shape, tokens: int, routing: str, l2_bytes: int, seed: int) -> Inputs:
+    """The inputs of a graph on torch's current CUDA device.
+
+    Raises:
+        MonomoeError: the weights would not be cold: less than twice ``l2_bytes`` between two uses.
+    """
+    drawn = rotation(shape, tokens, routing, LAUNCHES, l2_bytes, seed)
+    if drawn.reuse_bytes < 2 * l2_bytes:
+        raise MonomoeError(
+            f"{shape.name} with {tokens} tokens and {routing} routing cannot be timed cold: "
+            f"{drawn.reuse_bytes} bytes stream between two uses of the same weights, and twice the "
+            f"L2 ({2 * l2_bytes} bytes) are needed; time a larger layer or another routing"
+        )
+    experts = np.zeros((LAUNCHES, max(drawn.distinct)), dtype=np.int32)
+    for row, active in zip(experts, drawn.active, strict=True):
+        row[: len(active)] = active
+    return Inputs(
+        x=activations(shape, tokens, "gaussian", seed).cuda(),
+        logits=drawn.logits.to("cuda", getattr(torch, shape.logits_dtype)),
+        bias=None if drawn.bias is None else drawn.bias.cuda(),
+        experts=torch.from_numpy(experts).cuda(),
+        counts=tuple(drawn.distinct),
+        reuse_bytes=drawn.reuse_bytes,
+    )
+
+
+def time_kernel(
+    kernel: LoadedKernel,
+    weights: LayerWeights,
+    inputs: Inputs,
+    workspace: Workspace,
+    effort: Effort,
+) -> Timing:
+    """Times one kernel on the layer ``weights``."""
+    weights = replace(weights, bias=inputs.bias)
+    y = torch.empty_like(inputs.x)
+
+    def launch(i: int) -> None:
+        launch_moe(kernel, weights, inputs.x, inputs.logits[i], y, workspace)
+
+    return time_launches(launch, effort)
+
+
+def time_floors(
+    streams: Sequence[LoadedKernel],
+    empty: LoadedKernel,
+    weights: LayerWeights,
+    inputs: Inputs,
+    effort: Effort,
+) -> Floors:
+    """Times the best of several stream-floor kernels over the same experts, and an empty kernel.
+
+    A stream-floor kernel takes (w13, w2, experts, count, bytes of w13 and of w2 per expert).
+    """
+
+    def stream(kernel: LoadedKernel, i: int) -> None:
+        kernel.launch(
+            (
+                address(weights.w13),
+                address(weights.w2),
+                address(inputs.experts[i]),
+                np.uint32(inputs.counts[i]),
+                np.uint32(weights.w13[0].numel()),
+                np.uint32(weights.w2[0].numel()),
+            ),
+            torch.cuda.current_stream().cuda_stream,
+        )
+
+    def nothing(i: int) -> None:
+        empty.launch((), torch.cuda.current_stream().cuda_stream)
+
+    timings = [time_launches(partial(stream, kernel), effort) for kernel in streams]
+    return Floors(
+        stream_us=min(timing.median_us for timing in timings),
+        empty_us=time_launches(nothing, effort).median_us,
+    )
+
+
+def time_launches(launch: Callable[[int], None], effort: Effort) -> Timing:
+    """Captures ``launch(0) ... launch(LAUNCHES - 1)`` in one graph and times its replays."""
+
+    def body() -> None:
+        for i in range(LAUNCHES):
+            launch(i)
+
+    graph = capture(body)
+    for _ in range(effort.warmups):
+        graph.replay()
+    pairs = [
+        (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+        for _ in range(effort.replays)
+    ]
+    for start, end in pairs:
+        start.record()
+        graph.replay()
+        end.record()
+    torch.cuda.synchronize()
+    milliseconds = (start.elapsed_time(end) for start, end in pairs)
+    return Timing(tuple(round(ms * 1000 / LAUNCHES, 4) for ms in milliseconds))

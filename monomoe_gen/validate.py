@@ -1,0 +1,233 @@
+"""Is a kernel right? Runs it on known inputs and compares with both references.
+
+The output is filled with NaN first and lies between canaries, as does the workspace. Launches
+follow each other without a pause, eagerly and as replays of a graph whose inputs change, and every
+repetition has to give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from monomoe_gen import kernel as gpu
+from monomoe_gen.kernel import LayerWeights, Workspace, workspace_bytes
+from monomoe_gen.reference import moe_fp32, moe_mirror
+from monomoe_gen.shapes import Shape
+from monomoe_gen.weights import BlockWeights
+from monomoe_gen.workload import Case, activations, rotation
+
+COSINE_MIN = 0.998  # of every token, against full precision on the same weights
+MIRROR_REL_L2_MAX = 5e-3  # of every token, against the reference that rounds where the kernel does
+
+Run = Callable[[LayerWeights, Tensor, Tensor, Tensor, Workspace], None]
+"""Enqueues one launch: weights, x, logits, y, workspace (see `kernel.launch_moe`)."""
+
+Capture = Callable[[Callable[[], None]], Callable[[], None]]
+"""Makes a replay of what a function enqueues."""
+
+_ROUNDS = 2  # eager launches of each case
+_GUARD = 512  # elements before and after what a launch may write
+_CANARY = -1.5  # exact in bf16
+_CANARY_BYTE = 0xA5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Inputs of one `Case` on the GPU, with the answers: exact fp32 and mirror bf16, ``[B, H]``."""
+
+    case: Case
+    weights: LayerWeights
+    x: Tensor
+    logits: Tensor
+    exact: Tensor
+    mirror: Tensor
+
+    @property
+    def name(self) -> str:
+        return f"{self.x.shape[0]} tokens, {self.case.routing} routing, {self.case.distribution}"
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The worst token: cosine and relative L2 against fp32, relative L2 against the mirror."""
+
+    cosine: float
+    rel_l2: float
+    mirror_rel_l2: float
+
+    def worse(self, other: Errors) -> Errors:
+        return Errors(
+            min(self.cosine, other.cosine),
+            max(self.rel_l2, other.rel_l2),
+            max(self.mirror_rel_l2, other.mirror_rel_l2),
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``status`` is ok, wrong (numbers or a write out of bounds) or unstable (bits that change).
+
+    ``message`` says what was found where, empty if ok. ``errors`` holds the worst of each data
+    distribution whose output was finite.
+    """
+
+    status: str
+    message: str
+    errors: Mapping[str, Errors]
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+def make_problem(
+    shape: Shape,
+    block_weights: BlockWeights,
+    packed: LayerWeights,
+    tokens: int,
+    case: Case,
+    seed: int,
+) -> Problem:
+    """Draws the inputs of ``case`` and computes both references on the device of the weights.
+
+    ``packed`` holds the same layer as ``block_weights``; its bias is replaced by the case's own.
+    """
+    device = packed.w13.device
+    routing = rotation(shape, tokens, case.routing, 1, 0, seed)
+    logits = routing.logits[0].to(device, getattr(torch, shape.logits_dtype))
+    bias = None if routing.bias is None else routing.bias.to(device)
+    x = activations(shape, tokens, case.distribution, seed).to(device)
+    b = block_weights
+    return Problem(
+        case=case,
+        weights=replace(packed, bias=bias),
+        x=x,
+        logits=logits,
+        exact=moe_fp32(x, logits, b.dequantized, bias, shape),
+        mirror=moe_mirror(x, logits, b.w13, b.w13_scale, b.w2, b.w2_scale, bias, shape),
+    )
+
+
+def check(
+    run: Run, problems: Sequence[Problem], half_bytes: int, capture: Capture | None = None
+) -> Verdict:
+    """Runs every problem (all of one token count) several times and judges the outputs.
+
+    ``half_bytes`` is the workspace half that the kernel needs. ``capture`` is the CUDA graph
+    capture unless a test replaces it. Errors of the GPU itself are raised as torch reports them.
+    """
+    tokens, hidden = problems[0].x.shape
+    device = problems[0].x.device
+    workspace, workspace_guards = _guarded_workspace(half_bytes, device)
+    rounds = _ROUNDS + 1
+    outputs = torch.full(
+        (rounds, len(problems), tokens * hidden + 2 * _GUARD),
+        _CANARY,
+        dtype=torch.bfloat16,
+        device=device,
+    )
+    inside = outputs[..., _GUARD:-_GUARD]
+    inside.fill_(torch.nan)
+    ys = inside.view(rounds, len(problems), tokens, hidden)
+    for i in range(_ROUNDS):
+        for problem, y in zip(problems, ys[i], strict=True):
+            run(problem.weights, problem.x, problem.logits, y, workspace)
+    _replay(run, problems, ys[-1], workspace, capture or _capture_graph)
+    verdict = _compare(problems, ys)
+    for what, guards, canary in (
+        ("output", (outputs[..., :_GUARD], outputs[..., -_GUARD:]), _CANARY),
+        ("workspace", workspace_guards, _CANARY_BYTE),
+    ):
+        if not all(bool((guard == canary).all()) for guard in guards):
+            message = f"{tokens} tokens: wrote outside the {what}"
+            return replace(verdict, status="wrong", message=message)
+    return verdict
+
+
+def measure_errors(y: Tensor, exact: Tensor, mirror: Tensor) -> Iterator[Errors]:
+    """The errors of each token (row) of ``y``."""
+    y, exact, mirror = y.double(), exact.double(), mirror.double()
+    norms = exact.norm(dim=-1)
+    cosine = (y * exact).sum(-1) / (y.norm(dim=-1) * norms)
+    rel_l2 = (y - exact).norm(dim=-1) / norms
+    mirror_rel_l2 = (y - mirror).norm(dim=-1) / mirror.norm(dim=-1)
+    for row in torch.stack([cosine, rel_l2, mirror_rel_l2], -1).tolist():
+        yield Errors(*row)
+
+
+def _compare(problems: Sequence[Problem], ys: Tensor) -> Verdict:
+    """Judges outputs ``[rounds, problems, B, H]``; the last round is the graph's."""
+    errors: dict[str, Errors] = {}
+    failure = ("ok", "")
+    for i, problem in enumerate(problems):
+        first = ys[0, i]
+        for token, found in enumerate(measure_errors(first, problem.exact, problem.mirror)):
+            complaint = _complaint(found)
+            if complaint and failure[0] != "wrong":
+                failure = ("wrong", f"{problem.name}: token {token}: {complaint}")
+            if not math.isnan(found.cosine + found.rel_l2):
+                name = problem.case.distribution
+                errors[name] = errors.get(name, found).worse(found)
+        for r in range(1, len(ys)):
+            same = torch.equal(ys[r, i].view(torch.int16), first.view(torch.int16))
+            if not same and failure[0] == "ok":
+                how = "a graph replay" if r == len(ys) - 1 else "a second launch"
+                failure = ("unstable", f"{problem.name}: {how} gave other bits")
+    return Verdict(*failure, errors)
+
+
+def _complaint(found: Errors) -> str:
+    if math.isnan(found.cosine + found.rel_l2):
+        return "the output holds NaN or infinity, or is all zero"
+    if not found.cosine >= COSINE_MIN:
+        return f"cosine {found.cosine:.5f} against fp32, at least {COSINE_MIN} is required"
+    if not found.mirror_rel_l2 <= MIRROR_REL_L2_MAX:
+        return (
+            f"relative error {found.mirror_rel_l2:.2e} against the reference with the kernel's "
+            f"rounding, at most {MIRROR_REL_L2_MAX:.0e} is allowed"
+        )
+    return ""
+
+
+def _replay(
+    run: Run, problems: Sequence[Problem], ys: Tensor, workspace: Workspace, capture: Capture
+) -> None:
+    """Writes ``ys [problems, B, H]`` by one graph per layer whose inputs are overwritten."""
+    static = problems[0]
+    x, logits, y = static.x.clone(), static.logits.clone(), torch.empty_like(ys[0])
+    bias = None if static.weights.bias is None else static.weights.bias.clone()
+    replays: dict[int, Callable[[], None]] = {}
+    for problem, out in zip(problems, ys, strict=True):
+        weights = replace(problem.weights, bias=bias)
+        layer = weights.w13.data_ptr()
+        if layer not in replays:
+            replays[layer] = capture(partial(run, weights, x, logits, y, workspace))
+        x.copy_(problem.x)
+        logits.copy_(problem.logits)
+        if bias is not None and problem.weights.bias is not None:
+            bias.copy_(problem.weights.bias)
+        y.fill_(torch.nan)
+        replays[layer]()
+        out.copy_(y)
+    if y.is_cuda:
+        torch.cuda.synchronize()  # a graph must not be destroyed while it runs
+
+
+def _capture_graph(body: Callable[[], None]) -> Callable[[], None]:
+    return gpu.capture(body).replay
+
+
+def _guarded_workspace(
+    half_bytes: int, device: torch.device
+) -> tuple[Workspace, tuple[Tensor, Tensor]]:
+    size = workspace_bytes(half_bytes)
+    buffer = torch.full((size + 2 * _GUARD,), _CANARY_BYTE, dtype=torch.uint8, device=device)
+    inside = buffer[_GUARD:-_GUARD]
+    inside.zero_()
+    return Workspace(inside, half_bytes), (buffer[:_GUARD], buffer[-_GUARD:])
