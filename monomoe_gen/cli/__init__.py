@@ -1,0 +1,66 @@
+"""The command line: it parses, calls and prints. Exit codes exist only here.
+
+Modules that import torch or CuPy are imported inside the commands, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from monomoe_gen import __version__
+from monomoe_gen.cli import explore
+from monomoe_gen.errors import CompileError, EnvironmentProblem, LaunchError, MonomoeError
+
+OK, INTERNAL, USAGE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 5, 130
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 ok, 1 internal error, 2 usage or configuration, 5 environment (no GPU, "
+    "another GPU), 6 wrong numbers, 130 interrupted.",
+)
+@click.version_option(__version__, prog_name="monomoe-gen")
+def monomoe_gen() -> None:
+    """Generate, tune and serve single-launch CUDA kernels for block-FP8 MoE decode."""
+
+
+for module in (explore,):
+    for command in module.COMMANDS:
+        monomoe_gen.add_command(command)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; deliberate errors become one message."""
+    try:
+        result = monomoe_gen.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="monomoe-gen",
+            standalone_mode=False,
+        )
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except MonomoeError as error:
+        click.echo(f"error: {error}", err=True)
+        return exit_code(error)
+    return result if isinstance(result, int) else OK
+
+
+def exit_code(error: MonomoeError) -> int:
+    """The exit code that a deliberate error ends a command with."""
+    if isinstance(error, EnvironmentProblem):
+        return ENVIRONMENT
+    if isinstance(error, CompileError | LaunchError):
+        return INTERNAL
+    return USAGE
+
+
+def main() -> None:
+    """The ``monomoe-gen`` entry point."""
+    sys.exit(run())

@@ -1,0 +1,119 @@
+"""Options and parameter types that commands share."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from monomoe_gen.device import DEFAULT, KNOWN, Device
+from monomoe_gen.schedule import TOKEN_TILES, Schedule
+from monomoe_gen.shapes import Shape, load_shape
+
+
+class _ModelType(click.ParamType):
+    name = "model"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Shape:
+        return value if isinstance(value, Shape) else load_shape(value)
+
+
+class _ScheduleType(click.ParamType):
+    name = "schedule"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Schedule:
+        return value if isinstance(value, Schedule) else Schedule.parse(value)
+
+
+class _DeviceType(click.ParamType):
+    name = "device"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Device:
+        if isinstance(value, Device):
+            return value
+        if value not in KNOWN:
+            self.fail(f"{value!r} is not known; choose from {', '.join(KNOWN)}", param, ctx)
+        return KNOWN[value]
+
+
+class TokensType(click.ParamType):
+    """Token counts, comma separated: ``1,2,4,8``."""
+
+    name = "n,n,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in value.split(",")]
+        if not all(part.isdigit() and 1 <= int(part) <= max(TOKEN_TILES) for part in parts):
+            self.fail(
+                f"{value!r}: give numbers from 1 to {max(TOKEN_TILES)}, comma separated", param, ctx
+            )
+        return tuple(sorted({int(part) for part in parts}))
+
+
+class DurationType(click.ParamType):
+    """A time such as ``90s``, ``10m`` or ``1.5h``, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", value.strip())
+        if not match or not float(match[1]):
+            self.fail(f"{value!r}: give a time such as 90s, 10m or 1.5h", param, ctx)
+        return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """A schedule as ``--schedule`` takes it."""
+    return ",".join(f"{name}={value}" for name, value in schedule.to_dict().items())
+
+
+MODEL = _ModelType()
+
+model_option = click.option(
+    "--model",
+    "shape",
+    type=MODEL,
+    required=True,
+    help="Name of a shape, or the path of a shape file.",
+)
+models_option = click.option(
+    "--model",
+    "shapes",
+    type=MODEL,
+    multiple=True,
+    help="Name or file of a shape; may be repeated. Default: every shipped shape.",
+)
+schedule_option = click.option(
+    "--schedule",
+    type=_ScheduleType(),
+    required=True,
+    metavar="grid=132,g_up=...",
+    help="The seven parameters, comma separated.",
+)
+token_tile_option = click.option(
+    "--token-tile",
+    type=click.Choice([str(n) for n in TOKEN_TILES]),
+    default=str(TOKEN_TILES[0]),
+    show_default=True,
+    callback=lambda ctx, param, value: int(value),
+    help="Most tokens the kernel can take.",
+)
+device_option = click.option(
+    "--device",
+    type=_DeviceType(),
+    default=DEFAULT,
+    show_default=True,
+    help=f"The GPU whose limits count: {', '.join(KNOWN)}.",
+)
+tokens_option = click.option(
+    "--tokens",
+    type=TokensType(),
+    default="1,2,4,8",
+    show_default=True,
+    help="Token counts, comma separated.",
+)

@@ -1,0 +1,98 @@
+"""How commands answer: rows on stdout as a table, JSON or CSV, progress and remarks on stderr."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+Row = Mapping[str, Any]
+
+WIDE = 10_000  # columns of a table that no terminal limits: nothing is folded or cut
+
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="How to print the result.",
+)
+
+
+def print_rows(rows: Sequence[Row], form: str, formats: Mapping[str, str] | None = None) -> None:
+    """Prints rows that share their keys; ``formats`` gives format specs for columns of a table.
+
+    JSON and CSV carry every value as it is; a table shows None as "-".
+    """
+    if form == "json":
+        print_json(list(rows))
+    elif form == "csv":
+        writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        _print_table(rows, formats or {})
+
+
+def print_json(value: Any) -> None:
+    """Prints one JSON value."""
+    json.dump(value, sys.stdout, indent=1)
+    print()
+
+
+def _print_table(rows: Sequence[Row], formats: Mapping[str, str]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in rows[0] if rows else ():
+        numeric = all(isinstance(row[name], int | float | None) for row in rows)
+        table.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
+    for row in rows:
+        table.add_row(*(_cell(row[name], formats.get(name, "")) for name in row))
+    console = Console(highlight=False, markup=False)
+    if console.is_terminal:
+        console.print(table)
+        return
+    console.width = WIDE
+    with console.capture() as text:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
+
+
+def _cell(value: Any, spec: str) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format(value, spec)
+
+
+def say(text: str) -> None:
+    """A remark for the person who waits: stderr, never data."""
+    click.echo(text, err=True)
+
+
+@contextmanager
+def progress(title: str, total: int | None) -> Iterator[Callable[[str], None]]:
+    """A progress bar on stderr, off when that is no terminal.
+
+    Yields a function that counts one step and shows a short text beside the bar.
+    """
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=(console := Console(stderr=True)),
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(title, total=total, note="")
+        yield lambda note: bar.update(task, advance=1, note=note)

@@ -1,0 +1,136 @@
+"""Measured times next to published ones: ``generated/<gpu>/bench.json`` and the README's table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from monomoe_gen.errors import DatabaseError, MonomoeError
+from monomoe_gen.files import write_atomically
+
+BEGIN = "<!-- results: written by `make readme` from generated/nvidia-h200 -->"
+END = "<!-- end of results -->"
+
+_HEADER = (
+    "model",
+    "tokens",
+    "this kernel, µs",
+    "stream floor, µs",
+    "ratio",
+    "TB/s",
+    "published MonoMoE, µs",
+    "Triton grouped GEMM, µs",
+    "faster than the better one",
+    "cosine",
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One dispatched kernel, timed next to the stream floor of the same run.
+
+    Times are microseconds per launch with cold weights, ``ratio`` is time / floor,
+    ``distinct_experts`` is the mean over the launches, ``bandwidth_gb_s`` counts their FP8 bytes,
+    ``cosine`` compares with the FP32 reference, ``schedule`` is a schedule id.
+    """
+
+    model: str
+    tokens: int
+    time_us: float
+    floor_us: float
+    ratio: float
+    bandwidth_gb_s: float
+    distinct_experts: float
+    cosine: float
+    schedule: str
+    routing: str
+
+
+def read_results(path: Path) -> list[Result]:
+    """The results of a ``bench.json``; none when there is no such file.
+
+    Raises:
+        DatabaseError: not a list of exactly these fields.
+    """
+    if not path.exists():
+        return []
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise DatabaseError(path, error.lineno, f"is not JSON: {error.msg}") from None
+    if not isinstance(rows, list):
+        raise DatabaseError(path, 0, "must hold a list of results")
+    return [_result(row, path, number) for number, row in enumerate(rows, 1)]
+
+
+def _result(row: Any, path: Path, number: int) -> Result:
+    names = {f.name for f in fields(Result)}
+    if not isinstance(row, dict) or set(row) != names:
+        wrong = names ^ set(row) if isinstance(row, dict) else names
+        raise DatabaseError(path, 0, f"result {number}: unknown or missing {', '.join(wrong)}")
+    return Result(**row)
+
+
+def write_results(path: Path, results: Iterable[Result]) -> None:
+    """Writes results one a line, in order of model, tokens and routing."""
+    ordered = sorted(results, key=lambda r: (r.model, r.tokens, r.routing))
+    lines = ",\n".join(" " + json.dumps(asdict(r)) for r in ordered)
+    write_atomically(path, (f"[\n{lines}\n]\n" if lines else "[]\n").encode())
+
+
+def merge_results(old: Iterable[Result], new: Sequence[Result]) -> list[Result]:
+    """The old results of models that were not measured again, and the new ones."""
+    return [r for r in old if r.model not in {n.model for n in new}] + list(new)
+
+
+def read_anchors(path: Path) -> Mapping[str, Any]:
+    """The published figures of ``anchors.json``: ``shapes[model][tokens][field]``."""
+    anchors: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return anchors
+
+
+def results_table(results: Iterable[Result], anchors: Mapping[str, Any]) -> str:
+    """The results under uniform routing as a markdown table, published times beside them.
+
+    The published times were taken with uniform routing too; models keep the order of the anchors.
+    """
+    order = list(anchors["shapes"])
+    uniform = [r for r in results if r.routing == "uniform"]
+    uniform.sort(key=lambda r: (order.index(r.model) if r.model in order else len(order), r.tokens))
+    rows = [_HEADER, ("---",) + ("---:",) * (len(_HEADER) - 1)]
+    rows += [_row(r, anchors["shapes"].get(r.model, {}).get(str(r.tokens), {})) for r in uniform]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _row(r: Result, published: Mapping[str, float]) -> tuple[str, ...]:
+    monomoe = published.get("published_monomoe_us")
+    triton = published.get("triton_grouped_gemm_us")
+    known = [t for t in (monomoe, triton) if t is not None]
+    return (
+        r.model,
+        str(r.tokens),
+        f"**{r.time_us:.1f}**",
+        f"{r.floor_us:.1f}",
+        f"{r.ratio:.2f}",
+        f"{r.bandwidth_gb_s / 1000:.2f}",
+        f"{monomoe:.1f}" if monomoe is not None else "-",
+        f"{triton:.1f}" if triton is not None else "-",
+        f"{min(known) / r.time_us:.2f}x" if known else "-",
+        f"{r.cosine:.5f}",
+    )
+
+
+def replace_results(text: str, table: str) -> str:
+    """The README text with ``table`` between the two marker lines.
+
+    Raises:
+        MonomoeError: a marker is missing.
+    """
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise MonomoeError(f"the file has no results block: it needs the lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
