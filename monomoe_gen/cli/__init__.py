@@ -12,7 +12,13 @@ import click
 
 from monomoe_gen import __version__
 from monomoe_gen.cli import explore
-from monomoe_gen.errors import CompileError, EnvironmentProblem, LaunchError, MonomoeError
+from monomoe_gen.errors import (
+    CompileError,
+    EnvironmentProblem,
+    LaunchError,
+    MonomoeError,
+    RenderError,
+)
 
 OK, INTERNAL, USAGE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 5, 130
 
@@ -56,7 +62,7 @@ def exit_code(error: MonomoeError) -> int:
     """The exit code that a deliberate error ends a command with."""
     if isinstance(error, EnvironmentProblem):
         return ENVIRONMENT
-    if isinstance(error, CompileError | LaunchError):
+    if isinstance(error, CompileError | LaunchError | RenderError):
         return INTERNAL
     return USAGE
 
