@@ -44,14 +44,15 @@ def rank_experts(values: Tensor, shape: Shape) -> Tensor:
     """The experts that ``shape`` picks by the fp32 ranking ``values [B, E]``: int64 ``[B, top_k]``.
 
     Best first; the lowest id wins ties; NaN ranks below -inf; -0 equals +0. With groups of experts
-    only the ``topk_group`` groups with the largest sum of their two best values take part.
+    only the ``topk_group`` groups with the largest sum of their two best values take part; in such
+    a sum NaN counts as -inf.
     """
     keys = _order(values)
     if shape.n_group > 1:
         size = shape.group_experts
-        grouped = values.unflatten(-1, (shape.n_group, size))
-        best = _descending(keys.unflatten(-1, (shape.n_group, size)))[..., :2]
-        groups = _descending(_order(grouped.gather(-1, best).sum(-1)))[..., : shape.topk_group]
+        numbers = values.masked_fill(values.isnan(), -torch.inf)
+        best = numbers.unflatten(-1, (shape.n_group, size)).topk(2, -1).values
+        groups = _descending(_order(best.sum(-1)))[..., : shape.topk_group]
         out = torch.ones(*keys.shape[:-1], shape.n_group, dtype=torch.bool, device=keys.device)
         out.scatter_(-1, groups, False)
         keys = keys.masked_fill(out.repeat_interleave(size, -1), torch.iinfo(keys.dtype).min)

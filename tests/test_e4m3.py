@@ -1,6 +1,7 @@
 """Rounding to e4m3, against the format's definition in plain Python and numpy."""
 
 import bisect
+import itertools
 import math
 
 import numpy as np
@@ -52,7 +53,7 @@ def test_every_code_decodes_and_survives() -> None:
 
 
 def test_halfway_values_go_to_the_even_code_and_their_neighbours_do_not() -> None:
-    pairs = list(zip(MAGNITUDES, MAGNITUDES[1:], strict=False))
+    pairs = list(itertools.pairwise(MAGNITUDES))
     middles = np.array([(low + high) / 2 for low, high in pairs], dtype=np.float32)
     for sign, bit in ((1, 0), (-1, 0x80)):
         exact = codes_of(torch.from_numpy(sign * middles))
