@@ -83,6 +83,33 @@ def render(spec: KernelSpec, templates: Path | None = None, trace: bool = False)
     return Source(kernel_name, texts, sources_hash, geometry.threads, geometry.shared_bytes, spec)
 
 
+def render_floor(chunk_bytes: int, depth: int, grid: int, templates: Path | None = None) -> Source:
+    """Renders the stream floor: `grid` CTAs that keep `depth` copies of `chunk_bytes` in flight.
+
+    `chunk_bytes` has to divide the bytes of an expert's w13 and of its w2.
+    """
+    shared_bytes = _up(_up(chunk_bytes * depth, 128) + 8 * depth, 128)
+    context = {
+        "chunk_bytes": chunk_bytes,
+        "depth": depth,
+        "grid": grid,
+        "shared_bytes": shared_bytes,
+    }
+    provenance = [f"stream floor: {grid} CTAs, each {depth} x {chunk_bytes} bytes in flight"]
+    texts, sources_hash = _render("stream_floor.cu", context, provenance, templates)
+    return Source("monomoe_stream_floor", texts, sources_hash, 32, shared_bytes)
+
+
+def render_empty(templates: Path | None = None) -> Source:
+    """Renders a kernel that does nothing, to time what any kernel node of a graph costs."""
+    texts, sources_hash = _render("empty.cu", {}, ["an empty kernel"], templates)
+    return Source("monomoe_empty", texts, sources_hash, 32, 0)
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
 def _parameters(schedule: Schedule) -> list[tuple[str, int, str]]:
     """CUDA name, value and meaning of each parameter: ``k_up`` becomes ``kKUp``."""
     return [
