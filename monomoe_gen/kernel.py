@@ -97,7 +97,7 @@ class LoadedKernel:
             LaunchError: the driver refuses the cubin, or the grid cannot be co-resident.
             EnvironmentProblem: CuPy is not installed.
         """
-        driver, function = _cupy()
+        driver, function = require_cupy()
         index = torch.cuda.current_device() if device is None else device
         with _on_device(index):
             try:
@@ -201,7 +201,12 @@ def capture(body: Callable[[], None]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def _cupy() -> tuple[Any, Any]:
+def require_cupy() -> tuple[Any, Any]:
+    """CuPy's driver and function modules.
+
+    Raises:
+        EnvironmentProblem: CuPy is not installed, or cannot be imported.
+    """
     try:
         from cupy.cuda import driver, function
     except ImportError as error:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -77,7 +78,7 @@ class Verdict:
     distribution whose output was finite.
     """
 
-    status: str
+    status: Literal["ok", "wrong", "unstable"]
     message: str
     errors: Mapping[str, Errors]
 
@@ -164,22 +165,23 @@ def measure_errors(y: Tensor, exact: Tensor, mirror: Tensor) -> Iterator[Errors]
 def _compare(problems: Sequence[Problem], ys: Tensor) -> Verdict:
     """Judges outputs ``[rounds, problems, B, H]``; the last round is the graph's."""
     errors: dict[str, Errors] = {}
-    failure = ("ok", "")
+    status: Literal["ok", "wrong", "unstable"] = "ok"
+    message = ""
     for i, problem in enumerate(problems):
         first = ys[0, i]
         for token, found in enumerate(measure_errors(first, problem.exact, problem.mirror)):
             complaint = _complaint(found)
-            if complaint and failure[0] != "wrong":
-                failure = ("wrong", f"{problem.name}: token {token}: {complaint}")
+            if complaint and status != "wrong":
+                status, message = "wrong", f"{problem.name}: token {token}: {complaint}"
             if not math.isnan(found.cosine + found.rel_l2):
                 name = problem.case.distribution
                 errors[name] = errors.get(name, found).worse(found)
         for r in range(1, len(ys)):
             same = torch.equal(ys[r, i].view(torch.int16), first.view(torch.int16))
-            if not same and failure[0] == "ok":
+            if not same and status == "ok":
                 how = "a graph replay" if r == len(ys) - 1 else "a second launch"
-                failure = ("unstable", f"{problem.name}: {how} gave other bits")
-    return Verdict(*failure, errors)
+                status, message = "unstable", f"{problem.name}: {how} gave other bits"
+    return Verdict(status, message, errors)
 
 
 def _complaint(found: Errors) -> str:

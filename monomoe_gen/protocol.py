@@ -1,0 +1,172 @@
+"""What the tuner asks of a GPU worker and what it hears back: one JSON object a line, both ways.
+
+A worker opens with `Ready`. It answers a `Measure` with a `Stage` before everything that may hang,
+a `Cell` per token count, and `Done`; `Failed` ends a request instead of `Done`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import ConfigDict, Field, PositiveFloat
+from pydantic.dataclasses import dataclass
+
+from monomoe_gen.errors import MonomoeError
+
+_STRICT = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+
+Env = dict[str, str | int | float | bool | None]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Image:
+    """A cubin and how to launch it (see `kernel.LoadedKernel.from_cubin`)."""
+
+    name: str
+    cubin: bytes
+    grid: int
+    threads: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Timed:
+    """Time a kernel: replays that warm up, replays that count, and the floors' kernels."""
+
+    warmups: int
+    replays: int
+    streams: tuple[Image, ...]
+    empty: Image
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Measure:
+    """Validate and time one kernel on one shape (``Shape.to_dict()``) for some token counts.
+
+    ``half_bytes`` is the workspace half it needs. ``validate`` runs every validation case first;
+    ``timed`` is None for a request that only validates.
+    """
+
+    shape: dict[str, Any]
+    kernel: Image
+    half_bytes: int
+    tokens: tuple[int, ...]
+    routing: str
+    validate: bool
+    timed: Timed | None
+    seed: int = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Ready:
+    """The GPU ran a small kernel. ``env`` holds at least gpu (its name), uuid and sms."""
+
+    env: Env
+    kind: Literal["ready"] = "ready"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Stage:
+    """What begins now, and how many seconds it may take (None: the usual limit)."""
+
+    name: str
+    limit_s: float | None = None
+    kind: Literal["stage"] = "stage"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class CellErrors:
+    """The worst token, see `validate.Errors`."""
+
+    cosine: float
+    rel_l2: float
+    mirror_rel_l2: float
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Floor:
+    """Lower bounds measured in the same process, microseconds per launch."""
+
+    stream_us: PositiveFloat
+    empty_us: PositiveFloat
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Cell:
+    """The result for one token count.
+
+    ``status`` is ok, wrong or unstable, with a ``message`` unless ok. ``samples`` are microseconds
+    per launch of each timed replay, empty if nothing was timed. ``env`` is the state of the GPU
+    right after.
+    """
+
+    tokens: int
+    status: Literal["ok", "wrong", "unstable"]
+    message: str = ""
+    errors: dict[str, CellErrors] = Field(default_factory=dict)
+    samples: tuple[PositiveFloat, ...] = ()
+    floor: Floor | None = None
+    distinct_experts: float | None = None
+    reuse_bytes: int | None = None
+    env: Env = Field(default_factory=dict)
+    kind: Literal["cell"] = "cell"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Done:
+    """The request is answered."""
+
+    kind: Literal["done"] = "done"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Failed:
+    """The request ended early.
+
+    ``fault`` is whose: the kernel's (it does not load or launch, or the GPU reports an error), the
+    caller's (a request that cannot be served), or the worker's own (a bug). After ``fatal`` the
+    worker is gone.
+    """
+
+    fault: Literal["kernel", "request", "worker"]
+    message: str
+    fatal: bool
+    kind: Literal["failed"] = "failed"
+
+
+Event = Ready | Stage | Cell | Done | Failed
+
+_MEASURE = pydantic.TypeAdapter(Measure)
+_EVENT: pydantic.TypeAdapter[Event] = pydantic.TypeAdapter(
+    Annotated[Event, Field(discriminator="kind")]
+)
+
+
+class ProtocolError(MonomoeError):
+    """A line that is no message."""
+
+
+def encode(message: Measure | Event) -> str:
+    """One line of text, with its end."""
+    adapter: pydantic.TypeAdapter[Any] = _MEASURE if isinstance(message, Measure) else _EVENT
+    return adapter.dump_json(message).decode() + "\n"
+
+
+def decode_request(line: str) -> Measure:
+    """Raises `ProtocolError` if the line is none."""
+    return _decode(_MEASURE, line)
+
+
+def decode_event(line: str) -> Event:
+    """Raises `ProtocolError` if the line is none."""
+    return _decode(_EVENT, line)
+
+
+def _decode(adapter: pydantic.TypeAdapter[Any], line: str) -> Any:
+    try:
+        return adapter.validate_json(line)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ProtocolError(f"not a message: {where}: {first['msg']}: {line[:200]!r}") from None

@@ -1,0 +1,214 @@
+"""One GPU worker that can be killed: whatever a kernel does, the caller gets an answer and goes on.
+
+All GPU work runs in a process of its own. Every stage of a request has a deadline; a worker that
+misses it, dies or talks nonsense is killed, and a fresh process proves that the GPU answers before
+anything else is measured. A file lock keeps other processes from measuring on the same GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError
+from monomoe_gen.protocol import (
+    Cell,
+    Done,
+    Env,
+    Event,
+    Failed,
+    Measure,
+    ProtocolError,
+    Ready,
+    Stage,
+    decode_event,
+    encode,
+)
+from monomoe_gen.worker_process import ProcessWorker, Worker
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long things may take, in seconds, and how often a worker is started before giving up."""
+
+    start_s: float = 180  # until a first kernel has run
+    stage_s: float = 30
+    death_s: float = 60  # from SIGKILL to the end of the process
+    pause_s: float = 5  # between attempts to start
+    lock_s: float = 10  # to wait for another process on the same GPU
+    attempts: int = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a request.
+
+    ``status`` is ok (then there is a cell for every token count), launch_error or timeout, with a
+    ``message``; ``cells`` holds what was measured before that.
+    """
+
+    status: str
+    message: str
+    cells: tuple[Cell, ...]
+
+
+class Sandbox:
+    """A worker on one GPU, restarted as often as it takes. Use it as a context manager.
+
+    ``env`` describes the GPU, ``restarts`` counts the workers that had to be replaced.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Worker] = ProcessWorker,
+        limits: Limits = Limits(),
+        lock_folder: Path | None = None,
+    ) -> None:
+        self.env: Env = {}
+        self.restarts = 0
+        self._start = start
+        self._limits = limits
+        self._lock_folder = lock_folder or Path(tempfile.gettempdir())
+        self._lock: FileLock | None = None
+        self._worker: Worker | None = None
+        self._immortal = False
+
+    def __enter__(self) -> Sandbox:
+        """Starts the worker and takes the GPU's lock.
+
+        Raises:
+            EnvironmentProblem: the GPU does not answer, or another process measures on it.
+        """
+        try:
+            self._open()
+            self._take_lock()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        worker, self._worker = self._worker, None
+        if worker:
+            with contextlib.suppress(TimeoutError):
+                worker.kill(self._limits.death_s)
+        if self._lock:
+            self._lock.release()
+
+    def measure(
+        self, request: Measure, on_event: Callable[[Event], object] = lambda event: None
+    ) -> Outcome:
+        """Has the worker answer ``request``; ``on_event`` hears every stage and cell.
+
+        Raises:
+            EnvironmentProblem: the GPU does not answer any more.
+            MonomoeError: the worker refuses the request.
+            RuntimeError: the worker's own code failed, which is a bug.
+        """
+        worker = self._worker or self._open()
+        cells: list[Cell] = []
+        stage, limit_s = "the request", self._limits.stage_s
+        try:
+            worker.send(encode(request))
+            while True:
+                event = decode_event(worker.receive(limit_s))
+                on_event(event)
+                if isinstance(event, Stage):
+                    stage, limit_s = event.name, event.limit_s or self._limits.stage_s
+                elif isinstance(event, Cell):
+                    cells.append(event)
+                elif isinstance(event, Failed):
+                    return self._failed(event, stage, cells)
+                elif isinstance(event, Done):
+                    _check_complete(request, cells)
+                    return Outcome("ok", "", tuple(cells))
+                else:
+                    raise ProtocolError(f"unexpected {event.kind}")
+        except TimeoutError:
+            status, message = "timeout", f"{stage}: no answer within {limit_s:g} s, killed"
+        except EOFError as error:
+            status, message = "launch_error", f"{stage}: the worker died: {error}"
+        except ProtocolError as error:
+            status, message = "launch_error", f"{stage}: the worker talks nonsense: {error}"
+        self._drop()
+        return Outcome(status, message, tuple(cells))
+
+    def _failed(self, event: Failed, stage: str, cells: list[Cell]) -> Outcome:
+        if event.fatal:
+            self._drop()
+        if event.fault == "request":
+            raise MonomoeError(event.message)
+        if event.fault == "worker":
+            raise RuntimeError(f"the GPU worker failed at {stage}:\n{event.message}")
+        return Outcome("launch_error", f"{stage}: {event.message}", tuple(cells))
+
+    def _drop(self) -> None:
+        """Ends the worker; the next request starts another, so that this one's result is safe."""
+        self.restarts += 1
+        worker, self._worker = self._worker, None
+        assert worker is not None
+        try:
+            worker.kill(self._limits.death_s)
+        except TimeoutError:
+            self._immortal = True
+
+    def _open(self) -> Worker:
+        """A fresh worker that has run a kernel."""
+        if self._immortal:
+            raise EnvironmentProblem(
+                f"a worker survives SIGKILL for {self._limits.death_s:g} s, so the GPU driver "
+                "holds it; look at nvidia-smi, the GPU may need a reset"
+            )
+        found = ""
+        for attempt in range(self._limits.attempts):
+            if attempt:
+                time.sleep(self._limits.pause_s)
+            worker = self._start()
+            event: Event | None = None
+            try:
+                event = decode_event(worker.receive(self._limits.start_s))
+            except TimeoutError:
+                found = f"no sign of life within {self._limits.start_s:g} s"
+            except EOFError as error:
+                found = f"the worker ended: {error}"
+            except ProtocolError as error:
+                found = str(error)
+            else:
+                if isinstance(event, Ready):
+                    self._worker, self.env = worker, event.env
+                    return worker
+                found = f"unexpected {event}"
+            with contextlib.suppress(TimeoutError):
+                worker.kill(self._limits.death_s)
+            if isinstance(event, Failed):
+                raise EnvironmentProblem(event.message)
+        raise EnvironmentProblem(
+            f"asked the GPU to run a small kernel in a fresh process, {self._limits.attempts} "
+            f"times: {found}. Look at nvidia-smi; the GPU may need a reset"
+        )
+
+    def _take_lock(self) -> None:
+        path = self._lock_folder / f"monomoe-gen-{self.env['uuid']}.lock"
+        self._lock = FileLock(path, timeout=self._limits.lock_s, mode=0o666)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise EnvironmentProblem(
+                f"another process is measuring on {self.env['gpu']} ({self.env['uuid']}) and "
+                f"holds {path}; wait for it to end"
+            ) from None
+
+
+def _check_complete(request: Measure, cells: list[Cell]) -> None:
+    """Raises `ProtocolError` unless every token count has one cell with all that was asked for."""
+    if sorted(cell.tokens for cell in cells) != sorted(request.tokens):
+        raise ProtocolError(f"asked for {request.tokens} tokens, answered {cells}")
+    for cell in cells:
+        if cell.status == "ok" and request.timed and not (cell.samples and cell.floor):
+            raise ProtocolError(f"asked for times, answered {cell}")

@@ -1,0 +1,254 @@
+"""The process that touches the GPU: ``python -m monomoe_gen.worker`` speaks `protocol`.
+
+What requests share stays on the GPU between them: the layers of one shape, inputs, the answers of
+the references, and the floors. A CUDA error may leave the context unusable, so it ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import torch
+
+from monomoe_gen import bench
+from monomoe_gen.device import Device, current_device
+from monomoe_gen.errors import EnvironmentProblem, LaunchError, MonomoeError
+from monomoe_gen.kernel import LayerWeights, LoadedKernel, Workspace, launch_moe, require_cupy
+from monomoe_gen.protocol import (
+    Cell,
+    CellErrors,
+    Done,
+    Event,
+    Failed,
+    Floor,
+    Image,
+    Measure,
+    Ready,
+    Stage,
+    Timed,
+    decode_request,
+    encode,
+)
+from monomoe_gen.shapes import Shape
+from monomoe_gen.telemetry import Gpu, Values
+from monomoe_gen.validate import Problem, Verdict, check, make_problem
+from monomoe_gen.weights import BlockWeights, pack_w2, pack_w13
+from monomoe_gen.workload import block_weights, validation_cases
+
+PREPARE_S = 180.0  # to draw the weights of a layer, or to compute the answers of all cases
+TIMED_LAYER = "gaussian"
+T = TypeVar("T")
+CUDA_ERRORS = (torch.AcceleratorError,) if hasattr(torch, "AcceleratorError") else (RuntimeError,)
+
+
+class Testbed:
+    """One shape on the GPU. Everything in it is made when it is first asked for, and kept."""
+
+    def __init__(self, shape: Shape, device: Device, seed: int) -> None:
+        self.shape, self.device, self.seed = shape, device, seed
+        self._kept: dict[Hashable, Any] = {}
+
+    def layer(self, distribution: str) -> tuple[BlockWeights, LayerWeights]:
+        """A layer in checkpoint layout and packed."""
+
+        def make() -> tuple[BlockWeights, LayerWeights]:
+            b = block_weights(self.shape, distribution, self.seed, "cuda")
+            return b, LayerWeights(pack_w13(b.w13), b.w13_scale, pack_w2(b.w2), b.w2_scale)
+
+        return self._once(("layer", distribution), make)
+
+    def problems(self, tokens: int) -> tuple[Problem, ...]:
+        """Every validation case with its answers."""
+
+        def make() -> tuple[Problem, ...]:
+            return tuple(
+                make_problem(self.shape, *self.layer(case.distribution), tokens, case, self.seed)
+                for case in validation_cases()
+            )
+
+        return self._once(("problems", tokens), make)
+
+    def inputs(self, tokens: int, routing: str) -> bench.Inputs:
+        """What timed launches read."""
+
+        def make() -> bench.Inputs:
+            return bench.make_inputs(self.shape, tokens, routing, self.device.l2_bytes, self.seed)
+
+        return self._once(("inputs", tokens, routing), make)
+
+    def floors(self, tokens: int, routing: str, timed: Timed) -> bench.Floors:
+        """The floors under the same inputs, measured as ``timed`` says."""
+
+        def make() -> bench.Floors:
+            return bench.time_floors(
+                [_load(image) for image in timed.streams],
+                _load(timed.empty),
+                self.layer(TIMED_LAYER)[1],
+                self.inputs(tokens, routing),
+                _effort(timed),
+            )
+
+        return self._once(("floors", tokens, routing, timed), make)
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return cast("T", self._kept[key])
+
+
+class Server:
+    """Answers requests one after the other."""
+
+    def __init__(self, device: Device, gpu: Gpu) -> None:
+        self.device, self.gpu = device, gpu
+        self.testbed: Testbed | None = None
+
+    def measure(self, request: Measure) -> Iterator[Event]:
+        """The events that answer ``request``, each when it happens."""
+        shape = Shape.from_dict(request.shape)
+        bed = self.testbed
+        if bed is None or (bed.shape, bed.seed) != (shape, request.seed):
+            bed = self.testbed = None  # frees the old layers first
+            bed = self.testbed = Testbed(shape, self.device, request.seed)
+        yield Stage("load the kernel")
+        kernel = _load(request.kernel)
+        workspace = Workspace.allocate(request.half_bytes, torch.device("cuda"))
+        for tokens in request.tokens:
+            verdict = Verdict("ok", "", {})
+            if request.validate:
+                yield Stage(f"prepare the validation of {tokens} tokens", PREPARE_S)
+                problems = bed.problems(tokens)
+                torch.cuda.synchronize()
+                yield Stage(f"validate {tokens} tokens")
+                verdict = check(partial(launch_moe, kernel), problems, request.half_bytes)
+            if not verdict.ok or request.timed is None:
+                yield _cell(tokens, verdict)
+                continue
+            yield Stage(f"prepare the timing of {tokens} tokens", PREPARE_S)
+            inputs = bed.inputs(tokens, request.routing)
+            layer = bed.layer(TIMED_LAYER)[1]
+            floors = bed.floors(tokens, request.routing, request.timed)
+            yield Stage(f"time {tokens} tokens")
+            timing = bench.time_kernel(kernel, layer, inputs, workspace, _effort(request.timed))
+            yield _cell(tokens, verdict, timing, floors, inputs, self.gpu.state())
+        yield Done()
+
+
+def _cell(
+    tokens: int,
+    verdict: Verdict,
+    timing: bench.Timing | None = None,
+    floors: bench.Floors | None = None,
+    inputs: bench.Inputs | None = None,
+    state: Values | None = None,
+) -> Cell:
+    errors = {
+        name: CellErrors(e.cosine, e.rel_l2, e.mirror_rel_l2) for name, e in verdict.errors.items()
+    }
+    return Cell(
+        tokens=tokens,
+        status=verdict.status,
+        message=verdict.message,
+        errors=errors,
+        samples=timing.samples if timing else (),
+        floor=Floor(floors.stream_us, floors.empty_us) if floors else None,
+        distinct_experts=inputs.distinct_experts if inputs else None,
+        reuse_bytes=inputs.reuse_bytes if inputs else None,
+        env=state or {},
+    )
+
+
+def _load(image: Image) -> LoadedKernel:
+    return LoadedKernel.from_cubin(
+        image.cubin, image.name, image.grid, image.threads, image.shared_bytes
+    )
+
+
+def _effort(timed: Timed) -> bench.Effort:
+    return bench.Effort(timed.warmups, timed.replays)
+
+
+def open_gpu() -> tuple[Device, Gpu, Ready]:
+    """Runs a small kernel on the current CUDA device and describes it.
+
+    Raises:
+        EnvironmentProblem: there is none, the kernels cannot run on it, or CuPy is missing.
+    """
+    device = current_device()
+    if device is None:
+        raise EnvironmentProblem("no CUDA device: run this on a machine with an H200 or H100")
+    if device.arch != "sm_90a":
+        raise EnvironmentProblem(
+            f"the kernels need sm_90a (Hopper), {device.name} is {device.arch}"
+        )
+    require_cupy()
+    if int(torch.arange(1000, device="cuda").sum()) != 499_500:
+        raise EnvironmentProblem(f"{device.name} cannot add")
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    uuid = f"GPU-{properties.uuid}"
+    gpu = Gpu(uuid)
+    identity: Values = {"gpu": device.name, "uuid": uuid, "sms": device.sms}
+    return device, gpu, Ready({**identity, **gpu.facts(), "torch": torch.__version__})
+
+
+def serve() -> None:
+    """Reads requests from stdin until it ends; events go to what was stdout."""
+    _die_with_parent()
+    pipe = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nothing that a library prints may reach the pipe
+
+    def emit(event: Event) -> None:
+        pipe.write(encode(event))
+        pipe.flush()
+
+    try:
+        device, gpu, ready = open_gpu()
+    except MonomoeError as error:
+        emit(Failed("request", str(error), fatal=True))
+        return
+    emit(ready)
+    server = Server(device, gpu)
+    for line in sys.stdin:
+        failure = None
+        try:
+            for event in server.measure(decode_request(line)):
+                emit(event)
+        except LaunchError as error:
+            failure = Failed("kernel", str(error), fatal=not _gpu_works())
+        except CUDA_ERRORS as error:
+            failure = Failed("kernel", str(error).strip(), fatal=True)
+        except MonomoeError as error:
+            failure = Failed("request", str(error), fatal=False)
+        except Exception:
+            failure = Failed("worker", traceback.format_exc(), fatal=True)
+        if failure:
+            emit(failure)
+        if failure and failure.fatal:
+            pipe.flush()
+            os._exit(1)  # a broken context would only add errors on the way out
+
+
+def _gpu_works() -> bool:
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _die_with_parent() -> None:
+    """Has the kernel kill this process when its parent ends, however that happens."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    serve()

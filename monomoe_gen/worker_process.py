@@ -1,0 +1,110 @@
+"""A GPU worker as its parent sees it: lines in, lines out, and a way to end it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+COMMAND = (sys.executable, "-m", "monomoe_gen.worker")
+_OUTPUT_CHARS = 2000  # of a dead worker's stderr in a message
+
+
+class Worker(Protocol):
+    """A process that speaks `protocol`, or a stand-in."""
+
+    def send(self, line: str) -> None:
+        """Hands over a line. A dead worker is found out by the next `receive`."""
+
+    def receive(self, timeout_s: float) -> str:
+        """The next line.
+
+        Raises:
+            TimeoutError: none came in time.
+            EOFError: the worker has ended; the text says how.
+        """
+
+    def kill(self, timeout_s: float) -> None:
+        """Ends the worker.
+
+        Raises:
+            TimeoutError: it is still there after ``timeout_s``.
+        """
+
+
+class ProcessWorker:
+    """A `Worker` in a process of its own session, so that Ctrl-C does not reach it."""
+
+    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": _python_path()},
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def receive(self, timeout_s: float) -> str:
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise TimeoutError from None
+        if line is None:
+            self._lines.put(None)  # for whoever asks again
+            raise EOFError(self._obituary())
+        return line
+
+    def kill(self, timeout_s: float) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+        self._stderr.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def _obituary(self) -> str:
+        try:
+            status = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "it closed its output"
+        how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+        self._stderr.seek(0)
+        tail = self._stderr.read().decode(errors="replace").strip()[-_OUTPUT_CHARS:]
+        return f"{how}\n{tail}" if tail else how
+
+
+def _python_path() -> str:
+    """The search path with which a worker finds this package wherever its parent found it."""
+    package = str(Path(__file__).resolve().parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    return os.pathsep.join([package, inherited] if inherited else [package])

@@ -1,0 +1,68 @@
+"""The workspaces of a process: who launches on which stream may use which."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+
+from monomoe_gen.errors import LaunchError
+from monomoe_gen.kernel import Workspace
+
+
+class Workspaces:
+    """One workspace for each (device, stream), kept for the life of the process.
+
+    A workspace that is too small is replaced but never freed, since a captured graph may use it.
+    Memory that a graph capture allocates belongs to the graph and is zeroed only when it replays,
+    so a stream that is first seen while it captures takes a workspace that was set aside before.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_stream: dict[tuple[int, int], Workspace] = {}
+        self._spare: dict[int, Workspace] = {}
+        self._retired: list[Workspace] = []
+
+    def reserve(self, device: torch.device, half_bytes: int) -> None:
+        """Makes sure that the next new stream may start with a capture."""
+        index = device_index(device)
+        with self._lock:
+            spare = self._spare.get(index)
+            if spare is None or spare.half_bytes < half_bytes:
+                self._spare[index] = Workspace.allocate(half_bytes, device)
+                torch.cuda.synchronize(device)  # zeroed, whichever stream takes it
+
+    def get(self, device: torch.device, half_bytes: int) -> Workspace:
+        """The workspace of torch's current stream on ``device``, the current device.
+
+        Raises:
+            LaunchError: this stream is new, it is being captured, and nothing was set aside.
+        """
+        index = device_index(device)
+        key = index, torch.cuda.current_stream(index).cuda_stream
+        found = self._by_stream.get(key)
+        if found is not None and found.half_bytes >= half_bytes:
+            return found
+        capturing = torch.cuda.is_current_stream_capturing()
+        with self._lock:
+            if found is not None:
+                self._retired.append(found)
+            if capturing:
+                new = self._spare.pop(index, None)
+                if new is None or new.half_bytes < half_bytes:
+                    raise LaunchError(
+                        "the first launch on this stream happens in a graph capture and no "
+                        "workspace is left for it: call the layer once on another stream first"
+                    )
+            else:
+                new = Workspace.allocate(half_bytes, device)
+            self._by_stream[key] = new
+        if not capturing:
+            self.reserve(device, half_bytes)
+        return new
+
+
+def device_index(device: torch.device) -> int:
+    """The number of a CUDA device; a bare ``cuda`` is the current one."""
+    return torch.cuda.current_device() if device.index is None else device.index
