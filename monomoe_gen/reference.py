@@ -155,8 +155,8 @@ def _active(ids: Tensor, weights: Tensor) -> Iterator[tuple[int, Tensor, Tensor]
 
 def _order(values: Tensor) -> Tensor:
     """int64 keys that order fp32 values as numbers, NaN below everything."""
-    bits = (values + 0.0).view(torch.int32).long()  # + 0.0 turns -0 into +0
-    keys = torch.where(bits < 0, -(2**31) - bits, bits)
+    bits = values.view(torch.int32).long()
+    keys = torch.where(bits < 0, -(2**31) - bits, bits)  # minus the magnitude; 0 for -0
     return keys.masked_fill(values.isnan(), -(2**32))
 
 

@@ -83,6 +83,19 @@ def test_codes_and_scale_follow_the_fp32_formula(scale: float) -> None:
     assert np.array_equal(scales.numpy(), amax / np.float32(448))
 
 
+def test_products_next_to_halfway_values_round_as_in_fp32() -> None:
+    """Where the last bit of 448 / amax, and of the product with it, decides the code."""
+    rng = np.random.default_rng(8)
+    middles = [(low + high) / 2 for low, high in itertools.pairwise(MAGNITUDES)]
+    amax = rng.uniform(0.5, 2, size=(2000, 1)).astype(np.float32)
+    chosen = rng.choice(middles, size=(2000, 8))
+    values = (chosen * amax.astype(float) / 448).astype(np.float32)
+    values = np.concatenate([np.nextafter(values, np.float32(0)), values], axis=1)
+    codes, _ = e4m3.quantize(torch.from_numpy(values), torch.from_numpy(amax))
+    expected = [round_to_code(float(p)) for p in (values * (np.float32(448) / amax)).flat]
+    assert codes.view(torch.uint8).flatten().tolist() == expected
+
+
 def test_blocks_of_zeros_and_of_vanishing_values_are_zero() -> None:
     smallest = torch.tensor([[e4m3.SMALLEST_AMAX, 0.0]])
     below = torch.tensor([[np.nextafter(np.float32(e4m3.SMALLEST_AMAX), np.float32(0)), 0.0]])
@@ -97,3 +110,15 @@ def test_nan_is_never_hidden() -> None:
     for amax in (math.nan, 2.0):  # whether or not the block's maximum notices the NaN
         codes = e4m3.quantize(values, torch.tensor([[amax]]))[0]
         assert codes.float()[0, 1].isnan()
+
+
+@pytest.mark.gpu
+def test_the_gpu_rounds_to_the_same_codes() -> None:
+    middles = torch.tensor([(a + b) / 2 for a, b in itertools.pairwise(MAGNITUDES)])
+    up, down = (torch.full_like(middles, sign * math.inf) for sign in (1, -1))
+    values = torch.cat([middles, middles.nextafter(up), middles.nextafter(down)])
+    values = torch.cat([values, -values, torch.tensor([464.0, 1e9, math.inf, math.nan])])
+    amax = torch.tensor([448.0])
+    found = e4m3.quantize(values.cuda(), amax.cuda())[0].cpu()
+    assert found.view(torch.uint8).tolist()[:-1] == codes_of(values)[:-1]
+    assert found[-1].float().isnan()

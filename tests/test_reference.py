@@ -365,7 +365,7 @@ def test_the_gpu_gives_the_same_and_is_fast() -> None:
         ):
             assert torch.equal(here.float(), other.cpu().float())
         y = mirror(x.cuda(), logits.cuda(), there, bias_there, s)
-        assert rel_l2(y.cpu(), mirror(x, logits, weights, bias, s)) < 1e-3
+        assert rel_l2(y.cpu(), mirror(x, logits, weights, bias, s)) < 2e-3
         exact = reference.moe_fp32(x.cuda(), logits.cuda(), there.dequantized, bias_there, s)
         assert (
             rel_l2(exact.cpu(), reference.moe_fp32(x, logits, weights.dequantized, bias, s)) < 1e-6

@@ -143,3 +143,16 @@ def test_quantization_error_is_that_of_four_significant_bits() -> None:
 def test_wrong_tensors_are_refused_with_their_sizes(call: object) -> None:
     with pytest.raises(MonomoeError, match=r"found .*\[[\d, ]+\]"):
         call()  # type: ignore[operator]
+
+
+@pytest.mark.gpu
+def test_the_gpu_packs_and_quantizes_to_the_same_bytes() -> None:
+    w13, w2 = random_codes(3, 512, 384), random_codes(3, 384, 256)
+    assert torch.equal(pack_w13(w13.cuda()).cpu(), pack_w13(w13))
+    assert torch.equal(pack_w2(w2.cuda()).cpu(), pack_w2(w2))
+    assert torch.equal(bytes_of(unpack_w13(pack_w13(w13.cuda()))).cpu(), bytes_of(w13))
+    weights = torch.randn(2, 256, 384, generator=torch.Generator().manual_seed(4))
+    here, there = quantize_blocks(weights), quantize_blocks(weights.cuda())
+    assert torch.equal(bytes_of(there[0]).cpu(), bytes_of(here[0]))
+    assert torch.equal(there[1].cpu(), here[1])
+    assert torch.equal(dequantize_blocks(*there).cpu(), dequantize_blocks(*here))

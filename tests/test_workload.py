@@ -213,6 +213,8 @@ def test_same_means_one_set_for_all_tokens_and_another_per_launch(name: str) -> 
     found = selected(s, workload.rotation(s, 8, "same", 6, L2, seed=0))
     assert all(tokens == [tokens[0]] * 8 for tokens in found)
     assert not any(a[0] & b[0] for a, b in itertools.pairwise(found))
+    groups = {expert // s.group_experts for tokens in found for expert in tokens[0]}
+    assert groups == set(range(s.n_group))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
