@@ -1,7 +1,7 @@
 // Global memory that other CTAs write during the launch (relaxed, GPU scope), inputs, and atomics.
 #pragma once
 
-#include "device/qualifiers.cuh"
+#include "device/mbarrier.cuh"
 
 namespace device {
 
@@ -47,15 +47,27 @@ MONOMOE_DEVICE u32 atomic_increment_wrap(u32* address, u32 last) {
 
 MONOMOE_DEVICE void shared_atomic_or(u32* address, u32 bits) { atomicOr(address, bits); }
 
+// Issued where it stands: the compiler does not sink it to its first use.
+MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
+    U32x4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(shared_address(address)));
+    return v;
+}
+
+// Returns the old value.
+MONOMOE_DEVICE u32 shared_atomic_add(u32* address, u32 value) { return atomicAdd(address, value); }
+
 // Inputs nobody writes during the launch.
 template <typename T>
 MONOMOE_DEVICE T load_input(const T* address) {
     return __ldg(address);
 }
 template <>
-MONOMOE_DEVICE U32x4 load_input(const U32x4* address) {
-    const uint4 v = __ldg(reinterpret_cast<const uint4*>(address));
-    return {v.x, v.y, v.z, v.w};
+MONOMOE_DEVICE U32x2 load_input(const U32x2* address) {
+    const uint2 v = __ldg(reinterpret_cast<const uint2*>(address));
+    return {v.x, v.y};
 }
 
 }  // namespace device

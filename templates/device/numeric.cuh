@@ -14,6 +14,12 @@ MONOMOE_DEVICE float negative_infinity() { return bits_to_float(0xff800000u); }
 MONOMOE_DEVICE float bf16_to_float(Bf16 value) { return bits_to_float(static_cast<u32>(value) << 16); }
 MONOMOE_DEVICE F32x2 bf16x2_to_float(u32 pair) { return {bits_to_float(pair << 16), bits_to_float(pair & 0xffff0000u)}; }
 
+// Largest magnitude of four bf16 values, as bf16 bits; a NaN is larger than every number.
+MONOMOE_DEVICE u32 bf16x4_absolute_max(U32x2 four) {
+    const u32 pair = __vmaxu2(four.x & 0x7fff7fffu, four.y & 0x7fff7fffu);
+    return max(pair & 0xffffu, pair >> 16);
+}
+
 // Round to nearest even.
 MONOMOE_DEVICE Bf16 float_to_bf16(float value) {
     u16 bits;

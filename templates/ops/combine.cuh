@@ -8,9 +8,9 @@ constexpr u32 kMmaThreads = schedule::kMmaWarps * 32;
 constexpr u32 kMmaBarrier = 1;
 
 MONOMOE_DEVICE float receive_partial(const float* source) {
-    device::Watchdog watchdog;
+    const device::Watchdog watchdog;
     float value;
-    while (!has_arrived(value = device::load_relaxed(source))) watchdog.tick();
+    while (!has_arrived(value = device::load_relaxed(source))) watchdog.check();
     return value;
 }
 

@@ -12,7 +12,7 @@ constexpr u32 kSlotWarps = schedule::kRequantWarps / schedule::kHSlots;
 
 // Polls one row of h until all of it has arrived. Lane l gets columns 128 * b + 4 * l ... of block b.
 MONOMOE_DEVICE void receive_row(F32x4 (&row)[schedule::kIntermediateBlocks], const float* source, u32 lane) {
-    device::Watchdog watchdog;
+    const device::Watchdog watchdog;
     for (;;) {
         bool arrived = true;
 #pragma unroll
@@ -22,7 +22,7 @@ MONOMOE_DEVICE void receive_row(F32x4 (&row)[schedule::kIntermediateBlocks], con
 #pragma unroll
         for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) arrived = arrived && has_arrived(row[b]);
         if (device::all(arrived)) return;
-        watchdog.tick();
+        watchdog.check();
     }
 }
 

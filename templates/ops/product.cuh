@@ -1,45 +1,45 @@
 // One 16x128 weight block times the token tiles.
 #pragma once
 
+#include "device/memory.cuh"
 #include "device/mma.cuh"
 #include "device/numeric.cuh"
 #include "device/warp.cuh"
 #include "ops/storage.cuh"
 
+// One 16x128 block times 8 tokens is eight MMAs. A single token tile spreads them over independent chains,
+// several tiles are independent already.
+constexpr u32 kChains = schedule::kTokenTiles == 1 ? 4 : 2;
+
 // product[t] = block (16 rows x 128 columns) * tokens 8t ... 8t+7 for every token tile with a bit in `tokens`.
 // `activations` points to the block's first column of token 0; rows are `stride` bytes apart.
-// Lane 4g+q holds rows g and g+8 of tokens 2q and 2q+1. See monomoe_gen/weights.py for the byte order.
+// Lane 4g+q gets rows g and g+8 of tokens 2q and 2q+1. See monomoe_gen/weights.py for the byte order.
 MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const u8* block, const u8* activations,
                                    u32 stride, u32 tokens, u32 lane) {
     const u32 g = lane / 4, q = lane % 4;
-    const u8* const row = activations + g * stride + q * 16;
+    U32x4 a[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) a[i] = device::load_shared_early(block + i * 512 + lane * 16);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
+        float chain[kChains][4] = {};
+        if (schedule::kTokenTiles == 1 || (tokens >> 8 * t & 0xff) != 0) {
+            const u8* const row = activations + (8 * t + g) * stride + q * 16;
+            const U32x4 b[2] = {device::load_shared_early(row), device::load_shared_early(row + 64)};
 #pragma unroll
-        for (u32 i = 0; i < 4; ++i) product[t][i] = 0.f;
-    }
-#pragma unroll
-    for (u32 half = 0; half < 2; ++half) {
-        U32x2 a[8];  // a[4 * p + r]: register r of step p, as fp16 pairs
-#pragma unroll
-        for (u32 p = 0; p < 2; ++p) {
-            const U32x4 bytes = *reinterpret_cast<const U32x4*>(block + (2 * half + p) * 512 + lane * 16);
-            a[4 * p + 0] = device::e4m3x4_to_half(bytes.x);
-            a[4 * p + 1] = device::e4m3x4_to_half(bytes.y);
-            a[4 * p + 2] = device::e4m3x4_to_half(bytes.z);
-            a[4 * p + 3] = device::e4m3x4_to_half(bytes.w);
+            for (u32 i = 0; i < 4; ++i) {
+                const U32x2 a0 = device::e4m3x4_to_half(a[i].x), a1 = device::e4m3x4_to_half(a[i].y);
+                const U32x2 a2 = device::e4m3x4_to_half(a[i].z), a3 = device::e4m3x4_to_half(a[i].w);
+                const U32x2 b0 = device::e4m3x4_to_half(i % 2 ? b[i / 2].z : b[i / 2].x);
+                const U32x2 b1 = device::e4m3x4_to_half(i % 2 ? b[i / 2].w : b[i / 2].y);
+                device::mma_16x8x16(chain[2 * i % kChains], a0.x, a1.x, a0.y, a1.y, b0.x, b0.y);
+                device::mma_16x8x16(chain[(2 * i + 1) % kChains], a2.x, a3.x, a2.y, a3.y, b1.x, b1.y);
+            }
         }
 #pragma unroll
-        for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-            if (schedule::kTokenTiles > 1 && (tokens >> 8 * t & 0xff) == 0) continue;
-            const U32x4 bytes = *reinterpret_cast<const U32x4*>(row + t * 8 * stride + half * 64);
-            const U32x2 b[4] = {device::e4m3x4_to_half(bytes.x), device::e4m3x4_to_half(bytes.y),
-                                device::e4m3x4_to_half(bytes.z), device::e4m3x4_to_half(bytes.w)};
-#pragma unroll
-            for (u32 step = 0; step < 4; ++step) {
-                device::mma_16x8x16(product[t], a[2 * step].x, a[2 * step + 1].x, a[2 * step].y, a[2 * step + 1].y,
-                                    b[step].x, b[step].y);
-            }
+        for (u32 c = 0; c < 4; ++c) {
+            product[t][c] = kChains == 4 ? (chain[0][c] + chain[1][c]) + (chain[2 % kChains][c] + chain[3 % kChains][c])
+                                         : chain[0][c] + chain[1][c];
         }
     }
 }

@@ -9,6 +9,9 @@
 constexpr float kE4m3Max = 448.f;
 constexpr float kSmallestAmax = 1.504632769052528e-36f;  // 2^-119: below it kE4m3Max / amax overflows, the block becomes 0
 
+// Few tokens leave loads to spare: a long row is then taken several blocks at a time.
+constexpr bool kClaimsWide = schedule::kHiddenBlocks > 2 * schedule::kQuantizeWarps;
+
 struct QuantScale {
     float scale;    // of the stored values
     float inverse;  // what a value is multiplied with
@@ -19,54 +22,60 @@ struct QuantScale {
     }
 };
 
-// Quantizes column blocks first, first + stride, ... of all tokens. One warp.
+// Quantizes column blocks until none is left. One warp; all warps that call it share the blocks.
 //   Reads     args.x
-//   Writes    x, x_scale
+//   Writes    x, x_scale, next_block
 //   Waits on  -
-//   Signals   x_ready of the stage that the block belongs to
+//   Signals   x_ready of the stage that a block belongs to
 //
-// Half a warp takes one token, 8 columns a lane; four token pairs are in flight.
-MONOMOE_DEVICE void quantize_inputs(const Args& args, SharedStorage& s, u32 first, u32 stride, u32 lane) {
-    constexpr u32 kPairs = 4;
-    const u32 half = lane / 16, column = lane % 16 * 8;
+// A round takes eight (block, token) pairs: the blocks of one claim, kPairs / tokens of them when there are
+// few tokens. A lane holds four columns of every pair; lane p divides for pair p.
+MONOMOE_DEVICE void quantize_inputs(const Args& args, SharedStorage& s, u32 lane) {
+    constexpr u32 kPairs = 8;
+    // tokens rounded up to a power of two, at most kPairs: pair p is token p % width of block p / width
+    const u32 shift = args.tokens <= 1 ? 0 : args.tokens <= 2 ? 1 : args.tokens <= 4 ? 2 : 3;
+    const u32 width = 1u << shift;
+    const u32 claim = kClaimsWide && shift < 2 ? 4 >> shift : 1;
+    for (;;) {
+        u32 first = 0;
+        if (lane == 0) first = device::shared_atomic_add(&s.next_block, claim);
+        first = device::shuffle(first, 0);
+        if (first >= schedule::kHiddenBlocks) return;
 #pragma unroll 1
-    for (u32 block = first; block < schedule::kHiddenBlocks; block += stride) {
-#pragma unroll 1
-        for (u32 base = 0; base < args.tokens; base += 2 * kPairs) {
-            U32x4 raw[kPairs];
+        for (u32 base = 0; base < args.tokens; base += kPairs) {
+            U32x2 raw[kPairs];
 #pragma unroll
             for (u32 p = 0; p < kPairs; ++p) {
-                const u32 token = base + 2 * p + half;
-                raw[p] = {0, 0, 0, 0};
-                if (token < args.tokens) {
-                    const device::Bf16* source = args.x + token * shape::kHidden + block * schedule::kScaleBlock + column;
-                    raw[p] = device::load_input(reinterpret_cast<const U32x4*>(source));
+                const u32 block = first + (p >> shift), token = base + (p & (width - 1));
+                raw[p] = {0, 0};
+                if ((p >> shift) < claim && block < schedule::kHiddenBlocks && token < args.tokens) {
+                    const device::Bf16* source = args.x + token * shape::kHidden + block * schedule::kScaleBlock + 4 * lane;
+                    raw[p] = device::load_input(reinterpret_cast<const U32x2*>(source));
                 }
             }
+            u32 my_amax = 0;
 #pragma unroll
             for (u32 p = 0; p < kPairs; ++p) {
-                if (base + 2 * p >= args.tokens) break;
-                const u32 token = base + 2 * p + half;
-                const F32x2 v[4] = {device::bf16x2_to_float(raw[p].x), device::bf16x2_to_float(raw[p].y),
-                                    device::bf16x2_to_float(raw[p].z), device::bf16x2_to_float(raw[p].w)};
-                float amax = 0.f;
+                const u32 amax = device::reduce_max(device::bf16x4_absolute_max(raw[p]));
+                my_amax = lane == p ? amax : my_amax;
+            }
+            const QuantScale mine = QuantScale::of(device::bf16_to_float(static_cast<device::Bf16>(my_amax)));
 #pragma unroll
-                for (u32 i = 0; i < 4; ++i) {
-                    amax = device::maximum(amax, device::maximum(device::absolute(v[i].x), device::absolute(v[i].y)));
-                }
-#pragma unroll
-                for (u32 mask = 8; mask; mask >>= 1) amax = device::maximum(amax, device::shuffle_xor(amax, mask));
-                const QuantScale q = QuantScale::of(amax);
-                if (token < args.tokens) {
-                    U32x2 bytes;
-                    bytes.x = device::float_to_e4m3x4(v[0].x * q.inverse, v[0].y * q.inverse, v[1].x * q.inverse, v[1].y * q.inverse);
-                    bytes.y = device::float_to_e4m3x4(v[2].x * q.inverse, v[2].y * q.inverse, v[3].x * q.inverse, v[3].y * q.inverse);
-                    *reinterpret_cast<U32x2*>(&s.x[token][block * schedule::kScaleBlock + column]) = bytes;
-                    if (column == 0) s.x_scale[block][token] = q.scale;
+            for (u32 p = 0; p < kPairs; ++p) {
+                const u32 block = first + (p >> shift), token = base + (p & (width - 1));
+                const float inverse = device::shuffle(mine.inverse, p);
+                if ((p >> shift) < claim && block < schedule::kHiddenBlocks && token < args.tokens) {
+                    const F32x2 low = device::bf16x2_to_float(raw[p].x), high = device::bf16x2_to_float(raw[p].y);
+                    *reinterpret_cast<u32*>(&s.x[token][block * schedule::kScaleBlock + 4 * lane]) =
+                        device::float_to_e4m3x4(low.x * inverse, low.y * inverse, high.x * inverse, high.y * inverse);
+                    if (lane == p) s.x_scale[block][token] = mine.scale;
                 }
             }
         }
         device::sync_warp();
-        if (lane == 0) device::mbarrier_arrive(&s.x_ready[block / schedule::UpStage::kColumnBlocks]);
+        const u32 block = first + lane;
+        if (lane < claim && block < schedule::kHiddenBlocks) {
+            device::mbarrier_arrive(&s.x_ready[block / schedule::UpStage::kColumnBlocks]);
+        }
     }
 }

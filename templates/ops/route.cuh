@@ -4,6 +4,7 @@
 #include "ops/storage.cuh"
 #include "device/memory.cuh"
 #include "device/warp.cuh"
+#include "ops/trace.cuh"
 
 // Scores of one token, lane l holds experts l * kLaneExperts ... of it.
 struct LaneLogits {
@@ -93,7 +94,8 @@ MONOMOE_DEVICE void keep_best_groups(const float (&score)[schedule::kLaneExperts
 //
 // The kTopK-th largest lane maximum bounds the kTopK-th largest score from below, so only scores of at least
 // that can be selected: usually a dozen, which are then ranked by counting.
-MONOMOE_DEVICE void select_experts(SharedStorage& s, const LaneLogits& lanes, u32 token, u32 warp, u32 lane) {
+MONOMOE_DEVICE void select_experts(SharedStorage& s, const LaneLogits& lanes, Tracer& trace, u32 token, u32 warp,
+                                   u32 lane) {
     float score[schedule::kLaneExperts];
     u32 key[schedule::kLaneExperts];
     u32 lane_best = 0;
@@ -118,23 +120,24 @@ MONOMOE_DEVICE void select_experts(SharedStorage& s, const LaneLogits& lanes, u3
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) lane_best = key[j] > lane_best ? key[j] : lane_best;
 
-    // Rank of this lane's maximum among the 32, by counting.
+    trace.mark(Event::kScored);
+    // Rank of this lane's maximum among the 32, by counting. The low bits make the maxima distinct; without them
+    // the bound is at most a little lower.
     u32* const bests = reinterpret_cast<u32*>(s.candidates[warp]);
-    bests[lane] = lane_best;
+    const u32 distinct = (lane_best & ~31u) + (31 - lane);
+    bests[lane] = distinct;
     device::sync_warp();
     u32 better = 0;
 #pragma unroll
     for (u32 i = 0; i < 32; i += 4) {
         const U32x4 four = *reinterpret_cast<const U32x4*>(bests + i);
-        better += (four.x > lane_best || (four.x == lane_best && i < lane)) +
-                  (four.y > lane_best || (four.y == lane_best && i + 1 < lane)) +
-                  (four.z > lane_best || (four.z == lane_best && i + 2 < lane)) +
-                  (four.w > lane_best || (four.w == lane_best && i + 3 < lane));
+        better += (four.x > distinct) + (four.y > distinct) + (four.z > distinct) + (four.w > distinct);
     }
     const u32 bound_lane = device::lowest_bit(device::ballot(better == shape::kTopK - 1));
-    const u32 found = device::shuffle(lane_best, bound_lane);
+    const u32 found = device::shuffle(lane_best & ~31u, bound_lane);
     const u32 bound = found ? found : 1;
 
+    trace.mark(Event::kBounded);
     u32 count = 0;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
@@ -145,12 +148,16 @@ MONOMOE_DEVICE void select_experts(SharedStorage& s, const LaneLogits& lanes, u3
         }
         count += device::count_bits(mask);
     }
+    if (count + lane < (count + 3) / 4 * 4) s.candidates[warp][count + lane] = 0;
     device::sync_warp();
     for (u32 c = lane; c < count; c += 32) {
         const Candidate mine = s.candidates[warp][c];
         u32 rank = 0;
-#pragma unroll 4
-        for (u32 other = 0; other < count; ++other) rank += s.candidates[warp][other] > mine;
+#pragma unroll 1
+        for (u32 other = 0; other < count; other += 4) {
+#pragma unroll
+            for (u32 i = 0; i < 4; ++i) rank += s.candidates[warp][other + i] > mine;
+        }
         if (rank < shape::kTopK) {
             const u32 expert = ~static_cast<u32>(mine);
             s.selected[token][rank] = static_cast<u16>(expert);

@@ -43,7 +43,7 @@ struct alignas(128) SharedStorage {
         // requantized h of kHSlots experts, by token; rows of tokens that are not routed are never used
         u8 h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
         // scratch of the routing warps, dead before the first h is requantized
-        Candidate candidates[schedule::kMmaWarps][32 * schedule::kLaneExperts];
+        Candidate candidates[schedule::kRequantWarps][32 * schedule::kLaneExperts];
     };
     union {
         // partial sums on their way to the epilogue warps, two units in turn
@@ -74,4 +74,5 @@ struct alignas(128) SharedStorage {
     alignas(16) u32 active_count;
     u32 epoch;
     u32 dirty_bytes;
+    u32 next_block;  // of x to quantize
 };

@@ -19,6 +19,8 @@ enum class Event : u32 {
     kHReady,
     kReduced,
     kStored,
+    kScored,
+    kBounded,
 };
 
 constexpr u32 kTraceRecords = 256;  // per warp; later ones are dropped

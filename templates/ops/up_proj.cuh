@@ -77,10 +77,10 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 const u32 block = warp + i * schedule::kMmaWarps;
                 if (Stage::kBlocks % schedule::kMmaWarps && block >= Stage::kBlocks) break;
                 const u32 column = k * Stage::kColumnBlocks + block % Stage::kColumnBlocks;
+                const float gate = scales.gate.at(column), up = scales.up.at(column);
                 float product[schedule::kTokenTiles][4];
                 multiply_block(product, ring.block(s, block), s.x[0] + column * schedule::kScaleBlock,
                                shape::kHidden + schedule::kRowPad, tokens, lane);
-                const float gate = scales.gate.at(column), up = scales.up.at(column);
 #pragma unroll
                 for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
                     const F32x2 x_scale = *reinterpret_cast<const F32x2*>(&s.x_scale[column][8 * t + 2 * q]);
