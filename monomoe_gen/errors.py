@@ -37,7 +37,8 @@ class InfeasibleSchedule(MonomoeError):
     def __init__(self, violations: Sequence[object]) -> None:
         self.violations = tuple(violations)
         super().__init__(
-            "the schedule is not feasible:\n" + "\n".join(f"  {v}" for v in self.violations)
+            "the schedule is not feasible; `monomoe-gen explain` gives the nearest legal one\n"
+            + "\n".join(f"  {v}" for v in self.violations)
         )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from monomoe_gen.errors import DatabaseError, MonomoeError
+from monomoe_gen.errors import MonomoeError
 from monomoe_gen.files import write_atomically
+from monomoe_gen.strict import read_json
 
 BEGIN = "<!-- results: written by `make readme` from generated/nvidia-h200 -->"
 END = "<!-- end of results -->"
@@ -55,23 +56,7 @@ def read_results(path: Path) -> list[Result]:
     Raises:
         DatabaseError: not a list of exactly these fields.
     """
-    if not path.exists():
-        return []
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise DatabaseError(path, error.lineno, f"is not JSON: {error.msg}") from None
-    if not isinstance(rows, list):
-        raise DatabaseError(path, 0, "must hold a list of results")
-    return [_result(row, path, number) for number, row in enumerate(rows, 1)]
-
-
-def _result(row: Any, path: Path, number: int) -> Result:
-    names = {f.name for f in fields(Result)}
-    if not isinstance(row, dict) or set(row) != names:
-        wrong = names ^ set(row) if isinstance(row, dict) else names
-        raise DatabaseError(path, 0, f"result {number}: unknown or missing {', '.join(wrong)}")
-    return Result(**row)
+    return list(read_json(tuple[Result, ...], path)) if path.exists() else []
 
 
 def write_results(path: Path, results: Iterable[Result]) -> None:

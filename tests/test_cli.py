@@ -46,7 +46,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_the_commands() -> None:
-    assert set(COMMANDS) == {"shapes", "space", "explain"}
+    assert set(COMMANDS) == {"shapes", "space", "explain", "render", "compile", "emit"}
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])

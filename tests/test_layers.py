@@ -14,14 +14,15 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 # From the bottom up; a module may import those of the lines above its own.
 LAYERS = (
     ("errors", "paths", "files"),
-    ("shapes", "device", "e4m3", "nvrtc", "cubin_cache"),
+    ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict"),
+    ("protocol", "telemetry", "worker_process"),
     ("schedule", "patterns", "compile_worker"),
     ("rules", "reference", "weights", "tuning_db"),
     ("space", "render", "workload"),
     ("compile", "kernel"),
-    ("validate", "bench", "dispatch"),
-    ("sandbox", "emit"),
-    ("tune", "runtime"),
+    ("validate", "bench", "dispatch", "workspaces"),
+    ("sandbox", "worker", "emit"),
+    ("tune", "runtime", "verify"),
     ("report",),
     ("cli",),
 )

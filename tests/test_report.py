@@ -90,10 +90,10 @@ def test_new_results_replace_those_of_their_model() -> None:
     ("text", "words"),
     [
         ("{", "not JSON"),
-        ("{}", "list"),
-        ("[1]", "result 1"),
-        (json.dumps([{**asdict(ONE), "extra": 1}]), "extra"),
-        (json.dumps([asdict(ONE), {"model": "x"}]), "result 2"),
+        ("{}", "must be a list"),
+        ("[1]", r"\[0\]: must be an object"),
+        (json.dumps([{**asdict(ONE), "extra": 1}]), "extra: unknown field"),
+        (json.dumps([asdict(ONE), {"model": "x"}]), r"\[1\].tokens: missing"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -49,7 +49,7 @@ def _summary(shape: Shape) -> dict[str, object]:
 
 
 @click.command()
-@model_option
+@model_option()
 @token_tile_option
 @device_option
 @format_option
@@ -76,8 +76,8 @@ def space(shape: Shape, token_tile: int, device: Device, form: str) -> None:
 
 
 @click.command()
-@model_option
-@schedule_option
+@model_option()
+@schedule_option()
 @token_tile_option
 @device_option
 @format_option

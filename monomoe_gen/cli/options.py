@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ import click
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.schedule import TOKEN_TILES, Schedule
 from monomoe_gen.shapes import Shape, load_shape
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class _ModelType(click.ParamType):
@@ -72,29 +75,39 @@ def schedule_text(schedule: Schedule) -> str:
     return ",".join(f"{name}={value}" for name, value in schedule.to_dict().items())
 
 
-MODEL = _ModelType()
+def model_option(required: bool = True) -> Decorator:
+    """``--model`` as ``shape``: one shape."""
+    return click.option(
+        "--model",
+        "shape",
+        type=_ModelType(),
+        required=required,
+        help="Name of a shape, or the path of a shape file.",
+    )
 
-model_option = click.option(
-    "--model",
-    "shape",
-    type=MODEL,
-    required=True,
-    help="Name of a shape, or the path of a shape file.",
-)
-models_option = click.option(
-    "--model",
-    "shapes",
-    type=MODEL,
-    multiple=True,
-    help="Name or file of a shape; may be repeated. Default: every shipped shape.",
-)
-schedule_option = click.option(
-    "--schedule",
-    type=_ScheduleType(),
-    required=True,
-    metavar="grid=132,g_up=...",
-    help="The seven parameters, comma separated.",
-)
+
+def models_option(default: str) -> Decorator:
+    """``--model`` as ``shapes``: any number; ``default`` says what none means."""
+    return click.option(
+        "--model",
+        "shapes",
+        type=_ModelType(),
+        multiple=True,
+        help=f"Name or file of a shape; may be repeated. Default: {default}.",
+    )
+
+
+def schedule_option(required: bool = True) -> Decorator:
+    """``--schedule`` as ``schedule``."""
+    return click.option(
+        "--schedule",
+        type=_ScheduleType(),
+        required=required,
+        metavar="grid=132,g_up=...",
+        help="The seven parameters, comma separated.",
+    )
+
+
 token_tile_option = click.option(
     "--token-tile",
     type=click.Choice([str(n) for n in TOKEN_TILES]),

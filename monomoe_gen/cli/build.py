@@ -1,0 +1,183 @@
+"""Commands that make kernels without a GPU: render, compile, emit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monomoe_gen.cli.options import (
+    device_option,
+    model_option,
+    models_option,
+    schedule_option,
+    token_tile_option,
+)
+from monomoe_gen.cli.output import format_option, print_rows, progress, say
+from monomoe_gen.device import Device
+from monomoe_gen.errors import CompileError
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import Shape
+from monomoe_gen.space import require_feasible
+
+if TYPE_CHECKING:
+    from monomoe_gen.compile import Outcome
+    from monomoe_gen.render import Source
+
+NOT_REPRODUCED = 3
+"""Exit code of ``emit --verify`` when ``generated/`` is not what the sources give."""
+
+
+@click.command()
+@model_option()
+@schedule_option()
+@token_tile_option
+@device_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the kernel and its headers as separate files below this folder.",
+)
+def render(
+    shape: Shape, schedule: Schedule, token_tile: int, device: Device, output: Path | None
+) -> None:
+    """Print the CUDA text of a kernel as one self-contained file."""
+    source = _source(shape, schedule, token_tile, device)
+    if output is None:
+        click.echo(source.bundle(), nl=False)
+        return
+    for name, text in source.texts.items():
+        path = output / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    say(f"wrote {len(source.texts)} files below {output}")
+
+
+def _source(shape: Shape, schedule: Schedule, token_tile: int, device: Device) -> Source:
+    from monomoe_gen.render import render as render_spec
+
+    require_feasible(shape, schedule, device, token_tile)
+    return render_spec(KernelSpec(shape, schedule, token_tile))
+
+
+@click.command("compile")
+@model_option(required=False)
+@click.option("--dispatched", is_flag=True, help="Compile every kernel of the dispatch table.")
+@schedule_option(required=False)
+@token_tile_option
+@device_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the cubin of the one kernel here.",
+)
+@format_option
+def compile_command(
+    shape: Shape | None,
+    dispatched: bool,
+    schedule: Schedule | None,
+    token_tile: int,
+    device: Device,
+    output: Path | None,
+    form: str,
+) -> None:
+    """Compile with NVRTC and print what a kernel needs.
+
+    Either one kernel (--model and --schedule) or every dispatched one. No GPU is used.
+    """
+    if dispatched:
+        if shape or schedule or output:
+            raise click.UsageError("--dispatched takes no --model, --schedule or --output")
+        sources = _dispatched_sources(device)
+    elif shape and schedule:
+        sources = [_source(shape, schedule, token_tile, device)]
+    else:
+        raise click.UsageError("give --model and --schedule, or --dispatched")
+    outcomes = _compile(sources, device)
+    print_rows(
+        [_resources(source, outcome) for source, outcome in zip(sources, outcomes, strict=True)],
+        form,
+    )
+    for outcome in outcomes:
+        if isinstance(outcome, CompileError):
+            raise outcome
+        if output:
+            output.write_bytes(outcome.cubin)
+
+
+def _dispatched_sources(device: Device) -> list[Source]:
+    from monomoe_gen import dispatch
+    from monomoe_gen.render import render as render_spec
+
+    table = dispatch.load(dispatch.table_folder(device.slug))
+    return [render_spec(kernel.spec) for kernel in table.kernels]
+
+
+def _compile(sources: Sequence[Source], device: Device) -> list[Outcome]:
+    from monomoe_gen.compile import compile_many
+
+    with progress("compiling", len(sources)) as step:
+        return compile_many(
+            sources,
+            on_result=lambda index, _: step(sources[index].kernel_name),
+            arch=device.arch,
+        )
+
+
+def _resources(source: Source, outcome: Outcome) -> dict[str, Any]:
+    names = ("registers", "spill_bytes", "local_bytes", "static_shared", "shared_bytes", "threads")
+    if isinstance(outcome, CompileError):
+        values = dict.fromkeys((*names, "compiler"))
+        return {"kernel": source.kernel_name, "status": "compile_error", **values}
+    values = {name: getattr(outcome, name) for name in (*names, "compiler")}
+    return {"kernel": source.kernel_name, "status": "ok", **values}
+
+
+@click.command()
+@models_option("every shape with records")
+@device_option
+@click.option(
+    "--verify",
+    "verify_only",
+    is_flag=True,
+    help="Change nothing: render and compile every dispatched kernel again and compare.",
+)
+@format_option
+def emit(shapes: tuple[Shape, ...], device: Device, verify_only: bool, form: str) -> int | None:
+    """Write the dispatch table, sources and cubins of the fastest recorded kernels.
+
+    With --verify, exit code 3 means that generated/ is not what the sources give.
+    """
+    if verify_only:
+        return _verify(device, form)
+    from monomoe_gen.emit import emit as emit_table
+
+    with progress("compiling", None) as step:
+        emission = emit_table(device, [shape.name for shape in shapes] or None, done=step)
+    for note in emission.notes:
+        say(note)
+    rows = [{"file": name, "change": "written"} for name in emission.written]
+    rows += [{"file": name, "change": "removed"} for name in emission.removed]
+    if rows or form != "table":
+        print_rows(rows, form)
+    else:
+        say("nothing changed")
+    return None
+
+
+def _verify(device: Device, form: str) -> int | None:
+    from monomoe_gen.verify import verify
+
+    with progress("compiling", None) as step:
+        findings = verify(device, done=step)
+    print_rows(
+        [{"subject": f.subject, "status": f.status, "message": f.message} for f in findings], form
+    )
+    return NOT_REPRODUCED if any(f.status == "wrong" for f in findings) else None
+
+
+COMMANDS = (render, compile_command, emit)
