@@ -1,0 +1,194 @@
+"""The dispatch table ``generated/<gpu>/dispatch.json``: the kernel for a model and token count.
+
+This module reads, checks, looks up and formats the table; `emit` makes one from measurements.
+``generated/README.md`` describes the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from monomoe_gen.device import DEFAULT, Device
+from monomoe_gen.errors import DatabaseError, NoKernel
+from monomoe_gen.paths import data_dir
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import Shape
+from monomoe_gen.strict import read_json
+
+FORMAT = 1
+FILE = "dispatch.json"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One compiled kernel: ``<id>.cu`` and ``<id>.cubin`` beside the table.
+
+    `token_tile` is the most tokens it takes, `threads` the CTA size, `shared_bytes` its dynamic
+    shared memory, `registers` are per thread.
+    """
+
+    id: str
+    kernel_name: str
+    shape: Shape
+    schedule: Schedule
+    token_tile: int
+    threads: int
+    shared_bytes: int
+    registers: int
+    sources_hash: str
+    compiler: str
+    cubin_sha256: str
+
+    @property
+    def spec(self) -> KernelSpec:
+        return KernelSpec(self.shape, self.schedule, self.token_tile)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The measurement an entry was chosen by: its time stamp, compiler, cubin hash and stage."""
+
+    at: str
+    compiler: str
+    text_hash: str
+    stage: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The kernel (its id) for `model`, measured with `tuned_at` tokens, good for `capacity`."""
+
+    model: str
+    tuned_at: int
+    capacity: int
+    kernel: str
+    time_us: float
+    floor_us: float | None
+    record: Origin
+
+
+@dataclass(frozen=True)
+class Table:
+    """Kernels by id and entries by (model, tokens), both sorted, of one kind of GPU."""
+
+    device: Device
+    kernels: tuple[Kernel, ...]
+    entries: tuple[Entry, ...]
+
+    def kernel(self, entry: Entry) -> Kernel:
+        return next(kernel for kernel in self.kernels if kernel.id == entry.kernel)
+
+
+@dataclass(frozen=True)
+class Match:
+    """An answer of `lookup`, and how the entry fits the request."""
+
+    entry: Entry
+    kernel: Kernel
+    how: Literal["exact", "nearest_below", "smallest_above"]
+
+
+def table_folder(gpu: str = DEFAULT) -> Path:
+    """The folder of the project's table for a GPU (its slug)."""
+    return data_dir("generated") / gpu
+
+
+def lookup(table: Table, model: str, tokens: int) -> Match:
+    """The kernel for `tokens` tokens of `model`.
+
+    An entry tuned for exactly that count, else the nearest tuned below whose capacity suffices,
+    else the smallest tuned above.
+
+    Raises:
+        NoKernel: the model is unknown, or no entry takes that many tokens.
+    """
+    entries = [entry for entry in table.entries if entry.model == model]
+    fits = [entry for entry in entries if entry.capacity >= tokens > 0]
+    below = [entry for entry in fits if entry.tuned_at <= tokens]
+    if below:
+        entry = max(below, key=lambda e: e.tuned_at)
+        exact = entry.tuned_at == tokens
+        return Match(entry, table.kernel(entry), "exact" if exact else "nearest_below")
+    if fits:
+        entry = min(fits, key=lambda e: e.tuned_at)
+        return Match(entry, table.kernel(entry), "smallest_above")
+    request = f"{model} with {tokens} token{'' if tokens == 1 else 's'} on {table.device.name}"
+    if entries:
+        most = max(entry.capacity for entry in entries)
+        raise NoKernel(request, f"the table has 1 to {most} tokens for this model")
+    models = ", ".join(sorted({entry.model for entry in table.entries})) or "no model"
+    raise NoKernel(
+        request, f"the table has {models}; run `monomoe-gen tune --model {model}` to add one"
+    )
+
+
+def read_cubin(folder: Path, kernel: Kernel) -> bytes:
+    """The cubin of a kernel of the table in `folder`.
+
+    Raises:
+        DatabaseError: the file is missing or is not the one that the table speaks of.
+    """
+    path = folder / f"{kernel.id}.cubin"
+    try:
+        cubin = path.read_bytes()
+    except OSError as error:
+        raise DatabaseError(path, 0, f"cannot be read: {error.strerror}") from error
+    if hashlib.sha256(cubin).hexdigest() != kernel.cubin_sha256:
+        raise DatabaseError(path, 0, f"is not the file of {FILE} (its hash differs); emit it again")
+    return cubin
+
+
+def load(folder: Path) -> Table:
+    """Reads the table of `folder`.
+
+    Raises:
+        DatabaseError: no table there, or one with a field that is unknown, missing or wrong.
+    """
+    path = folder / FILE
+    file = read_json(_File, path)
+    for problem in _problems(file):
+        raise DatabaseError(path, 0, problem)
+    return Table(file.device, file.kernels, file.entries)
+
+
+def dump(table: Table) -> str:
+    """The text of ``dispatch.json``: sorted, one field a line, the same for the same table."""
+    kernels = tuple(sorted(table.kernels, key=lambda k: k.id))
+    entries = tuple(sorted(table.entries, key=lambda e: (e.model, e.tuned_at)))
+    file = _File(FORMAT, table.device, kernels, entries)
+    return json.dumps(dataclasses.asdict(file), indent=1, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True)
+class _File:
+    format: int
+    device: Device
+    kernels: tuple[Kernel, ...]
+    entries: tuple[Entry, ...]
+
+
+def _problems(file: _File) -> Iterator[str]:
+    """What does not hold between fields; a later check may rely on the earlier ones."""
+    if file.format != FORMAT:
+        yield f"format {file.format}, this program reads format {FORMAT}"
+    kernels = {kernel.id: kernel for kernel in file.kernels}
+    if len(kernels) < len(file.kernels):
+        yield "two kernels have the same id"
+    if len({(e.model, e.tuned_at) for e in file.entries}) < len(file.entries):
+        yield "two entries have the same model and tuned_at"
+    for e in file.entries:
+        name = f"entry {e.model}, tuned_at {e.tuned_at}"
+        kernel = kernels.get(e.kernel)
+        if not kernel or kernel.shape.name != e.model:
+            yield f"{name}: no kernel {e.kernel} of this model"
+        elif not 1 <= e.tuned_at <= e.capacity <= kernel.token_tile:
+            yield (
+                f"{name}: capacity {e.capacity} must be tuned_at to {kernel.token_tile}, "
+                "the kernel's token_tile"
+            )

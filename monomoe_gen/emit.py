@@ -1,0 +1,244 @@
+"""From measurements to ``generated/<gpu>/``: choose, compile, write. `verify` is the check of it.
+
+Replaying the same database leaves the folder byte for byte as it is, whatever NVRTC is installed:
+a cubin whose sources are unchanged is kept, and another compiler than the recorded one only checks
+that the kernel still compiles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from monomoe_gen import dispatch, tuning_db
+from monomoe_gen.compile import KernelBinary, compile_many
+from monomoe_gen.device import Device
+from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
+from monomoe_gen.errors import CompileError, DatabaseError, MonomoeError
+from monomoe_gen.files import write_atomically
+from monomoe_gen.render import Source, render
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.tuning_db import Record
+
+Done = Callable[[str], object]
+"""Called with the id of each kernel as it has been compiled."""
+
+
+@dataclass(frozen=True)
+class Emission:
+    """The new table, the names of the files that changed, and remarks for the person who waits."""
+
+    table: Table
+    written: tuple[str, ...]
+    removed: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """The record that decided one (model, tokens), and the sources it speaks for."""
+
+    model: str
+    record: Record
+    source: Source
+
+    @property
+    def kernel_id(self) -> str:
+        return _spec(self.source).id
+
+
+def emit(
+    device: Device,
+    models: Sequence[str] | None = None,
+    *,
+    database: Path | None = None,
+    folder: Path | None = None,
+    done: Done = lambda kernel_id: None,
+) -> Emission:
+    """Writes the fastest recorded kernel of each model and token count, and the table of them.
+
+    `models` are names of shapes, by default all that have records of `device`; entries of other
+    models stay. So do entries whose records speak of older sources: they are named in the notes.
+    `database` and `folder` default to the project's ``tuning_db`` and ``generated/<gpu>``.
+
+    Raises:
+        MonomoeError: there is nothing to dispatch.
+        CompileError: a chosen kernel does not compile here.
+        EnvironmentProblem: no usable NVRTC.
+    """
+    folder = folder or dispatch.table_folder(device.slug)
+    old = dispatch.load(folder) if (folder / dispatch.FILE).exists() else Table(device, (), ())
+    notes: list[str] = []
+    choices: list[_Choice] = []
+    for model in models or _recorded_models(device, database):
+        choices += _choose(device, model, database, notes)
+    chosen = {(c.model, c.record.tokens) for c in choices}
+    kept = [e for e in old.entries if (e.model, e.tuned_at) not in chosen]
+    if not choices and not kept:
+        raise MonomoeError(
+            f"nothing to dispatch on {device.slug}: no record of a kernel that worked; "
+            "run `monomoe-gen tune`"
+        )
+
+    by_id: dict[str, list[_Choice]] = {}
+    for choice in choices:
+        by_id.setdefault(choice.kernel_id, []).append(choice)
+    sources = [group[0].source for group in by_id.values()]
+    files: dict[str, bytes] = {}
+    kernels = [old.kernel(entry) for entry in kept]
+    for group, binary in zip(by_id.values(), _compile(sources, device, done), strict=True):
+        kernel, cubin = _settle(group, binary, old, folder, notes)
+        kernels.append(kernel)
+        files[f"{kernel.id}.cu"] = group[0].source.bundle().encode()
+        files[f"{kernel.id}.cubin"] = cubin
+    table = Table(
+        device,
+        tuple({kernel.id: kernel for kernel in kernels}.values()),
+        (*kept, *(_entry(choice) for choice in choices)),
+    )
+    files[dispatch.FILE] = dispatch.dump(table).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    written = tuple(name for name, data in files.items() if _replace(folder / name, data))
+    removed = tuple(path.name for path in orphans(folder, table))
+    for name in removed:
+        (folder / name).unlink()
+    return Emission(dispatch.load(folder), written, removed, tuple(notes))
+
+
+def _recorded_models(device: Device, database: Path | None) -> list[str]:
+    folder = tuning_db.database_path(device.slug, "any", database).parent
+    return sorted(path.stem for path in folder.glob("*.jsonl"))
+
+
+def _choose(
+    device: Device, model: str, database: Path | None, notes: list[str]
+) -> Iterator[_Choice]:
+    """The best record of each token count among those that speak of the present sources."""
+    shape = load_shape(model)
+    records = tuning_db.read(tuning_db.database_path(device.slug, model, database))
+    sources: dict[KernelSpec, Source] = {}
+
+    def source_of(record: Record) -> Source:
+        spec = KernelSpec(shape, Schedule.from_dict(record.schedule), record.token_tile)
+        if spec not in sources:
+            sources[spec] = render(spec)
+        return sources[spec]
+
+    best = tuning_db.best_of(
+        records, valid=lambda record: record.sources_hash == source_of(record).sources_hash
+    )
+    for tokens in sorted(set(tuning_db.best_of(records)) - set(best)):
+        notes.append(
+            f"{model}, {tokens} tokens: every record is of older sources, the entry is left as it "
+            "was; run `monomoe-gen tune` on the GPU"
+        )
+    for record in best.values():
+        yield _Choice(model, record, source_of(record))
+
+
+def _compile(sources: Sequence[Source], device: Device, done: Done) -> list[KernelBinary]:
+    binaries = []
+    for outcome in compile_many(
+        sources, on_result=lambda i, _: done(_spec(sources[i]).id), arch=device.arch
+    ):
+        if isinstance(outcome, CompileError):
+            raise outcome
+        binaries.append(outcome)
+    return binaries
+
+
+def _settle(
+    choices: Sequence[_Choice], binary: KernelBinary, old: Table, folder: Path, notes: list[str]
+) -> tuple[Kernel, bytes]:
+    """The kernel to list and its cubin: the present one, unless only the new one was timed."""
+    spec = _spec(choices[0].source)
+    measured = {c.record.binary.text_hash for c in choices if c.record.binary}
+    present = _present(spec, binary.sources_hash, old, folder)
+    if present:
+        kernel, cubin = present
+        if kernel.cubin_sha256 in measured or binary.text_hash not in measured:
+            if kernel.compiler != binary.compiler:
+                notes.append(
+                    f"{spec.id}: kept as compiled by {kernel.compiler}; {binary.compiler} only "
+                    "checked that it compiles"
+                )
+            return dataclasses.replace(kernel, shape=spec.shape), cubin
+    if binary.text_hash not in measured:
+        compilers = " and ".join(sorted({c.record.compiler for c in choices}))
+        notes.append(
+            f"{spec.id}: compiled by {binary.compiler}, but the recorded time is of a binary by "
+            f"{compilers}"
+        )
+    return _kernel(spec, binary), binary.cubin
+
+
+def _present(
+    spec: KernelSpec, sources_hash: str, old: Table, folder: Path
+) -> tuple[Kernel, bytes] | None:
+    """The kernel of the present table and its cubin, if both are whole and of these sources."""
+    for kernel in old.kernels:
+        if kernel.id == spec.id and kernel.sources_hash == sources_hash:
+            try:
+                return kernel, dispatch.read_cubin(folder, kernel)
+            except DatabaseError:
+                return None
+    return None
+
+
+def _kernel(spec: KernelSpec, binary: KernelBinary) -> Kernel:
+    return Kernel(
+        id=spec.id,
+        kernel_name=binary.kernel_name,
+        shape=spec.shape,
+        schedule=spec.schedule,
+        token_tile=spec.token_tile,
+        threads=binary.threads,
+        shared_bytes=binary.shared_bytes,
+        registers=binary.registers,
+        sources_hash=binary.sources_hash,
+        compiler=binary.compiler,
+        cubin_sha256=binary.text_hash,
+    )
+
+
+def _entry(choice: _Choice) -> Entry:
+    record = choice.record
+    assert record.time_us, "best_of gives timed records only"
+    return Entry(
+        model=choice.model,
+        tuned_at=record.tokens,
+        capacity=record.token_tile,
+        kernel=choice.kernel_id,
+        time_us=record.time_us.median,
+        floor_us=record.floor_us,
+        record=origin_of(record),
+    )
+
+
+def origin_of(record: Record) -> Origin:
+    """How an entry refers to its record."""
+    text_hash = record.binary.text_hash if record.binary else ""
+    return Origin(record.at, record.compiler, text_hash, record.stage)
+
+
+def _spec(source: Source) -> KernelSpec:
+    assert source.spec, "only operator kernels are dispatched"
+    return source.spec
+
+
+def orphans(folder: Path, table: Table) -> list[Path]:
+    """Sources and cubins that no kernel of the table has."""
+    known = {kernel.id for kernel in table.kernels}
+    files = [*folder.glob("*.cu"), *folder.glob("*.cubin")]
+    return sorted(path for path in files if path.stem not in known)
+
+
+def _replace(path: Path, data: bytes) -> bool:
+    """Writes the file unless it is already so; whether it was written."""
+    if path.exists() and path.read_bytes() == data:
+        return False
+    write_atomically(path, data)
+    return True

@@ -1,0 +1,85 @@
+"""Frozen dataclasses from JSON with exactly their fields and types, without a library."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from monomoe_gen.errors import DatabaseError, MonomoeError
+
+_T = TypeVar("_T")
+
+
+def read_json(kind: type[_T], path: Path) -> _T:
+    """Reads the file `path` as one object of the dataclass `kind`.
+
+    Fields may be text, numbers, booleans, tuples, optional values and other dataclasses; one with
+    a ``from_dict`` of its own is made by that.
+
+    Raises:
+        DatabaseError: no such file, no JSON, or a field that is unknown, missing or of another
+            type. The line is 0 where the field's name alone does not tell it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return typing.cast(_T, _value(kind, json.loads(text), ""))
+    except OSError as error:
+        raise DatabaseError(path, 0, f"cannot be read: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise DatabaseError(path, error.lineno, f"is not JSON: {error.msg}") from None
+    except _Problem as problem:
+        raise DatabaseError(path, problem.line(text), str(problem)) from None
+
+
+class _Problem(Exception):
+    """What is wrong at `where`, a path such as ``entries[3].tuned_at``."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}" if where else reason)
+        self.field = where.rpartition(".")[2]
+
+    def line(self, text: str) -> int:
+        """The line of the field if only one has that name, as an unknown field has."""
+        found = [m.start() for m in re.finditer(rf'"{re.escape(self.field)}"\s*:', text)]
+        return text.count("\n", 0, found[0]) + 1 if len(found) == 1 else 0
+
+
+def _value(kind: Any, raw: Any, where: str) -> Any:
+    if isinstance(kind, types.UnionType):
+        if raw is None and type(None) in kind.__args__:
+            return None
+        (kind,) = (k for k in kind.__args__ if k is not type(None))
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(raw, list):
+            raise _Problem(where, f"must be a list, found {raw!r}")
+        item = typing.get_args(kind)[0]
+        return tuple(_value(item, value, f"{where}[{i}]") for i, value in enumerate(raw))
+    if dataclasses.is_dataclass(kind):
+        return _object(kind, raw, where)
+    if type(raw) is not kind and not (kind is float and type(raw) is int):
+        raise _Problem(where, f"must be {kind.__name__}, found {raw!r}")
+    return raw
+
+
+def _object(kind: Any, raw: Any, where: str) -> Any:
+    if not isinstance(raw, dict):
+        raise _Problem(where, f"must be an object, found {raw!r}")
+    if hasattr(kind, "from_dict"):
+        try:
+            return kind.from_dict(raw)
+        except MonomoeError as error:
+            raise _Problem(where, str(error)) from None
+    hints = typing.get_type_hints(kind)
+    dot = f"{where}." if where else ""
+    for name in raw:
+        if name not in hints:
+            raise _Problem(dot + name, "unknown field")
+    for name in hints:
+        if name not in raw:
+            raise _Problem(dot + name, "missing")
+    return kind(**{name: _value(hint, raw[name], dot + name) for name, hint in hints.items()})

@@ -1,0 +1,114 @@
+"""Is ``generated/<gpu>/`` what the templates, the compiler and the database give?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from monomoe_gen import tuning_db
+from monomoe_gen.compile import KernelBinary, compile_many
+from monomoe_gen.device import Device
+from monomoe_gen.dispatch import Entry, Kernel, load, read_cubin, table_folder
+from monomoe_gen.emit import origin_of, orphans
+from monomoe_gen.errors import CompileError, DatabaseError
+from monomoe_gen.render import Source, render
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.tuning_db import Record
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What verification found about a kernel, an entry or a file.
+
+    ``equal``: it is exactly what the sources and the database give. ``compiles``: as far as this
+    compiler, which is not the recorded one, can tell. ``wrong``: it has to be emitted again.
+    """
+
+    subject: str
+    status: Literal["equal", "compiles", "wrong"]
+    message: str
+
+
+def verify(
+    device: Device,
+    *,
+    database: Path | None = None,
+    folder: Path | None = None,
+    done: Callable[[str], object] = lambda kernel_id: None,
+) -> list[Finding]:
+    """Renders and compiles every dispatched kernel again and compares it with what is written.
+
+    Bytes of a cubin are compared if the installed compiler is the recorded one. Entries are
+    compared with the records they came from.
+
+    Raises:
+        DatabaseError: no table, or an unreadable one.
+        EnvironmentProblem: no usable NVRTC.
+    """
+    folder = folder or table_folder(device.slug)
+    table = load(folder)
+    shapes = {model: load_shape(model) for model in {k.shape.name for k in table.kernels}}
+    sources = [
+        render(dataclasses.replace(kernel.spec, shape=shapes[kernel.shape.name]))
+        for kernel in table.kernels
+    ]
+    outcomes = compile_many(
+        sources,
+        on_result=lambda i, _: done(table.kernels[i].id),
+        arch=device.arch,
+        fresh=True,
+    )
+    findings = [
+        _check_kernel(kernel, source, outcome, folder)
+        for kernel, source, outcome in zip(table.kernels, sources, outcomes, strict=True)
+    ]
+    records = {
+        model: tuning_db.read(tuning_db.database_path(device.slug, model, database))
+        for model in shapes
+    }
+    findings += [_check_entry(entry, records[entry.model]) for entry in table.entries]
+    findings += [
+        Finding(path.name, "wrong", "no kernel of the table has this file")
+        for path in orphans(folder, table)
+    ]
+    return findings
+
+
+def _check_kernel(
+    kernel: Kernel, source: Source, outcome: KernelBinary | CompileError, folder: Path
+) -> Finding:
+    def wrong(message: str) -> Finding:
+        return Finding(kernel.id, "wrong", message)
+
+    if source.sources_hash != kernel.sources_hash:
+        return wrong("the templates or the shape changed since it was compiled")
+    try:
+        cubin = read_cubin(folder, kernel)
+        text = (folder / f"{kernel.id}.cu").read_text(encoding="utf-8")
+    except (DatabaseError, OSError) as error:
+        return wrong(str(error))
+    if text != source.bundle():
+        return wrong(f"{kernel.id}.cu is not what the templates give")
+    if isinstance(outcome, CompileError):
+        return wrong(str(outcome))
+    if outcome.compiler != kernel.compiler:
+        return Finding(
+            kernel.id,
+            "compiles",
+            f"bytes not compared: compiled by {kernel.compiler}, installed is {outcome.compiler}",
+        )
+    if outcome.cubin != cubin:
+        return wrong(f"{outcome.compiler} gives other bytes than {kernel.id}.cubin")
+    return Finding(kernel.id, "equal", f"{len(cubin)} bytes by {kernel.compiler}")
+
+
+def _check_entry(entry: Entry, records: Iterable[Record]) -> Finding:
+    subject = f"{entry.model}, {entry.tuned_at} tokens"
+    for record in records:
+        same = record.tokens == entry.tuned_at and origin_of(record) == entry.record
+        if same and record.time_us and record.time_us.median == entry.time_us:
+            return Finding(subject, "equal", f"measured {entry.record.at}")
+    return Finding(subject, "wrong", "no record of the database has this time")
