@@ -1,0 +1,278 @@
+"""Emission: chosen by measurement, reproducible, and never changed by a mere replay."""
+
+import dataclasses
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from monomoe_gen import cubin_cache, dispatch, tuning_db
+from monomoe_gen.compile import compile_source, compiler_version
+from monomoe_gen.device import KNOWN
+from monomoe_gen.emit import Emission, emit
+from monomoe_gen.errors import CompileError, MonomoeError
+from monomoe_gen.render import render
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.tuning_db import Binary, Record, Time
+from monomoe_gen.verify import Finding, verify
+
+H200 = KNOWN["nvidia-h200"]
+FAST = Schedule(grid=132, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=8, d_down=8)
+SLOW = dataclasses.replace(FAST, grid=128)
+MODEL, OTHER_MODEL = "qwen3.5-35b", "glm-5.2-tp8"
+
+MAIN = """\
+// sources ${sources_hash}
+#include "body.cuh"
+extern "C" __global__ void ${kernel_name}(int* out) { *out = body() + ${schedule.grid}; }
+"""
+BODY = "#pragma once\n__device__ inline int body() { return 1; }\n"
+
+
+class Place:
+    """A project of its own: templates, database and output folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.templates = root / "templates"
+        self.database = root / "tuning_db"
+        self.folder = root / "generated" / H200.slug
+        self.templates.mkdir()
+        (self.templates / "monomoe.cu.j2").write_text(MAIN)
+        (self.templates / "body.cuh").write_text(BODY)
+
+    def record(
+        self,
+        tokens: int,
+        median: float,
+        schedule: Schedule = FAST,
+        model: str = MODEL,
+        **changes: object,
+    ) -> Record:
+        """Adds a measurement of what the present templates and compiler give."""
+        source = render(KernelSpec(load_shape(model), schedule))
+        values: dict[str, object] = {
+            "tokens": tokens,
+            "token_tile": 8,
+            "schedule": schedule.to_dict(),
+            "sources_hash": source.sources_hash,
+            "compiler": compiler_version(),
+            "status": "ok",
+            "stage": "final",
+            "routing": "uniform",
+            "time_us": Time(median, median, median, 200),
+            "floor_us": 7.5,
+            "empty_us": 0.57,
+            "distinct_experts": 8.0,
+            "errors": {},
+            "binary": None,
+            "env": {},
+            "at": f"2025-11-29T17:00:0{tokens}+00:00",
+        }
+        if "binary" not in changes:
+            values["binary"] = Binary(32, 0, 0, compile_source(source).text_hash)
+        made = Record(**{**values, **changes})  # type: ignore[arg-type]
+        tuning_db.append(tuning_db.database_path(H200.slug, model, self.database), made)
+        return made
+
+    def emit(self, *models: str) -> Emission:
+        return emit(H200, models or None, database=self.database, folder=self.folder)
+
+    def verify(self) -> list[Finding]:
+        return verify(H200, database=self.database, folder=self.folder)
+
+    def wrong(self) -> dict[str, str]:
+        return {f.subject: f.message for f in self.verify() if f.status == "wrong"}
+
+    def files(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in sorted(self.folder.iterdir())}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(tmp_path)
+    monkeypatch.setattr("monomoe_gen.render.data_dir", lambda name: made.templates)
+    monkeypatch.setenv(cubin_cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
+    return made
+
+
+def test_the_fastest_kernels_are_written_and_listed(place: Place) -> None:
+    place.record(1, 14.0)
+    place.record(1, 15.0, SLOW)
+    place.record(2, 20.0)
+    place.record(4, 33.0)
+    place.record(4, 31.0, SLOW)
+    emission = place.emit()
+    fast, slow = (KernelSpec(load_shape(MODEL), s).id for s in (FAST, SLOW))
+    assert sorted(emission.written) == sorted(
+        [dispatch.FILE, f"{fast}.cu", f"{fast}.cubin", f"{slow}.cu", f"{slow}.cubin"]
+    )
+    assert not emission.notes
+    table = dispatch.load(place.folder)
+    assert table == emission.table
+    assert [(e.tuned_at, e.kernel, e.time_us, e.capacity) for e in table.entries] == [
+        (1, fast, 14.0, 8), (2, fast, 20.0, 8), (4, slow, 31.0, 8),
+    ]  # fmt: skip
+    match = dispatch.lookup(table, MODEL, 4)
+    cubin = dispatch.read_cubin(place.folder, match.kernel)
+    source = render(match.kernel.spec)
+    assert cubin == compile_source(source).cubin
+    assert match.entry.record.text_hash == match.kernel.cubin_sha256
+    assert (place.folder / f"{slow}.cu").read_text() == source.bundle()
+
+
+def test_emitting_again_changes_nothing(place: Place) -> None:
+    place.record(1, 14.0)
+    place.emit()
+    before = place.files()
+    emission = place.emit()
+    assert (emission.written, emission.removed, emission.notes) == ((), (), ())
+    assert place.files() == before
+    assert Counter(f.status for f in place.verify()) == {"equal": 2}
+
+
+def test_a_kernel_that_lost_is_removed_and_other_files_stay(place: Place) -> None:
+    place.record(1, 14.0)
+    place.emit()
+    (place.folder / "bench.json").write_text("[]\n")
+    place.record(1, 13.0, SLOW)
+    emission = place.emit()
+    lost = KernelSpec(load_shape(MODEL), FAST).id
+    assert emission.removed == (f"{lost}.cu", f"{lost}.cubin")
+    assert (place.folder / "bench.json").exists()
+
+
+def test_one_model_can_be_emitted_alone(place: Place) -> None:
+    place.record(1, 14.0)
+    place.record(1, 18.0, model=OTHER_MODEL)
+    place.emit()
+    place.record(1, 13.0, SLOW)
+    place.record(1, 17.0, SLOW, model=OTHER_MODEL)
+    table = place.emit(MODEL).table
+    assert {e.model: e.time_us for e in table.entries} == {MODEL: 13.0, OTHER_MODEL: 18.0}
+    assert not place.wrong()
+
+
+def as_if_by_another_compiler(place: Place) -> None:
+    """The kernel in the folder and its record, had `nvrtc 99.0.1` made them."""
+    cubin = b"\x7fELF of another compiler"
+    digest = hashlib.sha256(cubin).hexdigest()
+    place.record(1, 14.0, compiler="nvrtc 99.0.1", binary=Binary(40, 0, 0, digest))
+    place.emit()
+    table = dispatch.load(place.folder)
+    kernel = dataclasses.replace(
+        table.kernels[0], compiler="nvrtc 99.0.1", registers=40, cubin_sha256=digest
+    )
+    (place.folder / f"{kernel.id}.cubin").write_bytes(cubin)
+    text = dispatch.dump(dataclasses.replace(table, kernels=(kernel,)))
+    (place.folder / dispatch.FILE).write_text(text)
+
+
+def test_another_compiler_only_checks_and_says_so(place: Place) -> None:
+    as_if_by_another_compiler(place)
+    before = place.files()
+    emission = place.emit()
+    assert place.files() == before
+    assert emission.written == ()
+    (note,) = emission.notes
+    assert "kept as compiled by nvrtc 99.0.1" in note
+    assert f"{compiler_version()} only checked" in note
+    kernel, entry = place.verify()
+    assert (kernel.status, entry.status) == ("compiles", "equal")
+    assert "bytes not compared" in kernel.message
+
+
+def test_a_newly_measured_binary_replaces_an_older_one(place: Place) -> None:
+    as_if_by_another_compiler(place)
+    place.record(1, 13.9)
+    emission = place.emit()
+    assert emission.table.kernels[0].compiler == compiler_version()
+    assert emission.notes == ()
+    assert Counter(f.status for f in place.verify()) == {"equal": 2}
+
+
+def test_a_missing_cubin_is_compiled_and_the_difference_is_said(place: Place) -> None:
+    as_if_by_another_compiler(place)
+    for path in place.folder.glob("*.cubin"):
+        path.unlink()
+    (note,) = place.emit().notes
+    assert "the recorded time is of a binary by nvrtc 99.0.1" in note
+    assert place.emit().written == ()
+
+
+def test_records_of_older_sources_do_not_speak_for_new_ones(place: Place) -> None:
+    place.record(1, 14.0)
+    place.record(2, 20.0)
+    place.emit()
+    before = place.files()
+    (place.templates / "body.cuh").write_text(BODY.replace("1", "2"))
+    emission = place.emit()
+    assert place.files() == before
+    assert len(emission.notes) == 2
+    assert "1 tokens: every record is of older sources" in emission.notes[0]
+    (message,) = place.wrong().values()
+    assert "the templates or the shape changed" in message
+
+    place.record(1, 16.0)
+    table = place.emit().table
+    assert {e.tuned_at: e.time_us for e in table.entries} == {1: 16.0, 2: 20.0}
+
+
+def test_nothing_to_dispatch_is_an_error(place: Place) -> None:
+    with pytest.raises(MonomoeError, match="nothing to dispatch on nvidia-h200"):
+        place.emit()
+    place.record(1, 14.0, status="wrong", time_us=None)
+    with pytest.raises(MonomoeError, match="nothing to dispatch"):
+        place.emit()
+    assert not place.folder.exists()
+
+
+def test_a_chosen_kernel_that_does_not_compile_is_an_error(place: Place) -> None:
+    (place.templates / "body.cuh").write_text(BODY + "#error out of order\n")
+    place.record(1, 14.0, binary=None)
+    with pytest.raises(CompileError, match="out of order"):
+        place.emit()
+    assert not place.folder.exists()
+
+
+def edit(suffix: str, change: Callable[[bytes], bytes]) -> Callable[[Place], None]:
+    def apply(place: Place) -> None:
+        (path,) = place.folder.glob(f"*{suffix}")
+        path.write_bytes(change(path.read_bytes()))
+
+    return apply
+
+
+def longer_cubin_listed(place: Place) -> None:
+    """A cubin that is whole and listed, but not what the compiler gives."""
+    edit(".cubin", lambda data: data + b"\0")(place)
+    raw = json.loads((place.folder / dispatch.FILE).read_text())
+    (path,) = place.folder.glob("*.cubin")
+    raw["kernels"][0]["cubin_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (place.folder / dispatch.FILE).write_text(json.dumps(raw))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (edit(".cubin", lambda data: data[:-1]), "its hash differs"),
+        (longer_cubin_listed, "gives other bytes"),
+        (edit(".cu", lambda data: data + b"//\n"), "is not what the templates give"),
+        (edit(".json", lambda data: data.replace(b"14.0", b"12.0")), "no record of the database"),
+        (lambda place: (place.folder / "left.cu").touch(), "no kernel of the table has this file"),
+    ],
+)
+def test_verification_finds_damage_and_emission_repairs_it(
+    place: Place, damage: Callable[[Place], None], message: str
+) -> None:
+    place.record(1, 14.0)
+    place.emit()
+    good = place.files()
+    damage(place)
+    assert [message in found for found in place.wrong().values()] == [True]
+    place.emit()
+    assert place.files() == good
+    assert not place.wrong()
