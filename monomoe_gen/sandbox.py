@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from filelock import FileLock, Timeout
 
@@ -53,7 +54,7 @@ class Outcome:
     ``message``; ``cells`` holds what was measured before that.
     """
 
-    status: str
+    status: Literal["ok", "launch_error", "timeout"]
     message: str
     cells: tuple[Cell, ...]
 
@@ -114,6 +115,7 @@ class Sandbox:
         worker = self._worker or self._open()
         cells: list[Cell] = []
         stage, limit_s = "the request", self._limits.stage_s
+        status: Literal["launch_error", "timeout"] = "launch_error"
         try:
             worker.send(encode(request))
             while True:
@@ -133,9 +135,9 @@ class Sandbox:
         except TimeoutError:
             status, message = "timeout", f"{stage}: no answer within {limit_s:g} s, killed"
         except EOFError as error:
-            status, message = "launch_error", f"{stage}: the worker died: {error}"
+            message = f"{stage}: the worker died: {error}"
         except ProtocolError as error:
-            status, message = "launch_error", f"{stage}: the worker talks nonsense: {error}"
+            message = f"{stage}: the worker talks nonsense: {error}"
         self._drop()
         return Outcome(status, message, tuple(cells))
 

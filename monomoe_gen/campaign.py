@@ -1,0 +1,174 @@
+"""One tuning run: its plan, progress and report, and what it does with a candidate."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from monomoe_gen import jobs
+from monomoe_gen.bench import FULL, SCREEN
+from monomoe_gen.compile import KernelBinary, compile_source, compiler_version
+from monomoe_gen.device import Device
+from monomoe_gen.emit import Emission
+from monomoe_gen.errors import CompileError, MonomoeError
+from monomoe_gen.jobs import Subject
+from monomoe_gen.ledger import Ledger
+from monomoe_gen.protocol import Cell, Env
+from monomoe_gen.render import render
+from monomoe_gen.sandbox import Outcome, Sandbox
+from monomoe_gen.schedule import TOKEN_TILES, Schedule
+from monomoe_gen.shapes import Shape
+from monomoe_gen.tuning_db import Record, Stage, Status
+
+LOG_CHARS = 2000  # of a compiler's log in a record
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to tune. Without ``budget_s`` and ``trials`` the whole space is measured.
+
+    ``fresh`` measures again what the database already knows. ``database`` and ``folder`` default
+    to the project's ``tuning_db`` and ``generated/<gpu>``.
+    """
+
+    shape: Shape
+    tokens: Sequence[int] = (1, 2, 4, 8)
+    budget_s: float | None = None
+    trials: int | None = None
+    routing: str = "uniform"
+    seed: int = 0
+    fresh: bool = False
+    database: Path | None = None
+    folder: Path | None = None
+
+    @property
+    def token_tile(self) -> int:
+        """The smallest kernel that takes all the token counts."""
+        most = max(self.tokens)
+        fitting = [tile for tile in TOKEN_TILES if tile >= most]
+        if not fitting:
+            raise MonomoeError(f"asked for {most} tokens, kernels take at most {TOKEN_TILES[-1]}")
+        return fitting[0]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is: ``stage`` search or final, candidates ``done`` of ``total``.
+
+    ``best`` holds the fastest record so far of each token count, ``failures`` counts candidates by
+    status.
+    """
+
+    stage: str
+    done: int
+    total: int
+    best: Mapping[int, Record]
+    failures: Mapping[str, int]
+
+    @property
+    def note(self) -> str:
+        """The best so far in a few words."""
+        best = " ".join(f"{n}:{r.time_us.median:g}" for n, r in self.best.items() if r.time_us)
+        failed = sum(self.failures.values())
+        return f"best us {best or '-'}" + (f", {failed} failed" if failed else "")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run did.
+
+    ``known`` candidates were in the database before, ``measured`` came new, ``left`` were not
+    reached. ``emission`` is None after an interruption, or if no candidate works. ``restarts``
+    counts the GPU workers that had to be replaced. ``replay``: nothing was timed.
+    """
+
+    replay: bool
+    interrupted: bool
+    known: int
+    measured: int
+    left: int
+    failures: Mapping[str, int]
+    best: Mapping[int, Record]
+    emission: Emission | None
+    seconds: float
+    restarts: int = 0
+
+
+@dataclass
+class Campaign:
+    """The state that the stages of a run share."""
+
+    plan: Plan
+    device: Device
+    ledger: Ledger
+    sandbox: Sandbox
+    floors: jobs.Floors
+    observe: Callable[[Progress], object]
+    failures: Counter[str] = field(default_factory=Counter)
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Tells the observer."""
+        self.observe(Progress(stage, done, total, self.ledger.best(), dict(self.failures)))
+
+    def compile(self, schedule: Schedule) -> tuple[Subject, str]:
+        """A candidate with its binary, or with what the compiler said."""
+        spec = self.ledger.spec(schedule)
+        source = render(spec)
+        try:
+            binary: KernelBinary | None = compile_source(source, self.device.arch)
+            problem = ""
+        except CompileError as error:
+            binary, problem = None, str(error)[:LOG_CHARS]
+        return Subject(spec, source.sources_hash, compiler_version(), binary), problem
+
+    def screen(self, subject: Subject) -> None:
+        """Validates and times a candidate once, and records what came of it."""
+        tokens = self.ledger.missing(subject.spec.schedule)
+        for cell in self.measure(subject, tokens, "screen", validate=True, timed=True) or ():
+            self.ledger.add(subject.success(cell, cell, self.plan.routing, "screen", self.env))
+
+    def measure(
+        self, subject: Subject, tokens: Sequence[int], stage: Stage, *, validate: bool, timed: bool
+    ) -> tuple[Cell, ...] | None:
+        """A cell for each token count, or None after recording that the candidate failed."""
+        assert subject.binary, "only what compiled can be measured"
+        effort = FULL if stage == "final" else SCREEN
+        request = jobs.measure(
+            subject.spec,
+            jobs.image(subject.binary, subject.spec.schedule.grid),
+            tokens,
+            self.plan.routing,
+            validate=validate,
+            timed=self.floors.timed(effort) if timed else None,
+            seed=self.plan.seed,
+        )
+        outcome = self.sandbox.measure(request)
+        failure = _failure(outcome)
+        if failure is None:
+            return outcome.cells
+        self.fail(subject, stage, *failure)
+        return None
+
+    def fail(self, subject: Subject, stage: Stage, status: Status, message: str) -> None:
+        """Records a candidate that does not work.
+
+        One kernel serves all token counts, so it fails for all of them.
+        """
+        self.failures[status] += 1
+        for n in sorted({*self.plan.tokens, *self.ledger.recorded_tokens(subject.spec.schedule)}):
+            self.ledger.add(subject.failure(n, self.plan.routing, stage, status, message, self.env))
+
+    @property
+    def env(self) -> Env:
+        """What is known about the GPU."""
+        return self.sandbox.env
+
+
+def _failure(outcome: Outcome) -> tuple[Status, str] | None:
+    """Status and message of the first thing that went wrong, if anything did."""
+    for cell in outcome.cells:
+        if cell.status != "ok":
+            return cell.status, cell.message
+    return None if outcome.status == "ok" else (outcome.status, outcome.message)

@@ -1,0 +1,86 @@
+"""The last stage of a run: the fastest candidates once more, side by side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from monomoe_gen.campaign import Campaign
+from monomoe_gen.jobs import Subject
+from monomoe_gen.protocol import Cell
+from monomoe_gen.schedule import Schedule
+
+FINALISTS = 4  # of each token count
+ROUNDS = 3
+
+
+def finals(campaign: Campaign, stop: threading.Event) -> None:
+    """Measures the finalists in turns until all of them have final records, or ``stop``.
+
+    One that fails makes room for the next, and then all are measured again. Before anything is
+    timed, every token count that a finalist takes is validated, whether it is tuned for or not.
+    """
+    ledger = campaign.ledger
+    while not stop.is_set():
+        finalists = ledger.finalists(FINALISTS)
+        records = [ledger.record(s, n) for s, tokens in finalists.items() for n in tokens]
+        if all(record and record.stage == "final" for record in records):
+            return
+        _measure(campaign, finalists, stop)
+
+
+def _measure(
+    campaign: Campaign, finalists: dict[Schedule, tuple[int, ...]], stop: threading.Event
+) -> None:
+    total = len(finalists) * (1 + ROUNDS)
+    done = 0
+
+    def step() -> bool:
+        nonlocal done
+        done += 1
+        campaign.report("final", done, total)
+        return not stop.is_set()
+
+    valid: dict[Schedule, tuple[Subject, dict[int, Cell]]] = {}
+    for schedule in finalists:
+        subject, problem = campaign.compile(schedule)
+        if subject.binary is None:
+            campaign.fail(subject, "final", "compile_error", problem)
+            continue
+        every = range(1, campaign.plan.token_tile + 1)
+        cells = campaign.measure(subject, every, "final", validate=True, timed=False)
+        if cells:
+            valid[schedule] = subject, {cell.tokens: cell for cell in cells}
+        if not step():
+            return
+    timed: dict[tuple[Schedule, int], list[Cell]] = {}
+    for _ in range(ROUNDS):
+        for schedule, (subject, _cells) in list(valid.items()):
+            tokens = finalists[schedule]
+            cells = campaign.measure(subject, tokens, "final", validate=False, timed=True)
+            if cells is None:
+                del valid[schedule]
+            for cell in cells or ():
+                timed.setdefault((schedule, cell.tokens), []).append(cell)
+            if not step():
+                return
+    for (schedule, n), rounds in timed.items():
+        if schedule in valid:
+            subject, errors = valid[schedule]
+            routing, env = campaign.plan.routing, campaign.env
+            campaign.ledger.add(subject.success(_pool(rounds), errors[n], routing, "final", env))
+    campaign.report("final", total, total)
+
+
+def _pool(cells: Sequence[Cell]) -> Cell:
+    """One cell with the samples of all; the rest is the last one's."""
+    last = cells[-1]
+    return Cell(
+        tokens=last.tokens,
+        status="ok",
+        samples=tuple(sample for cell in cells for sample in cell.samples),
+        floor=last.floor,
+        distinct_experts=last.distinct_experts,
+        reuse_bytes=last.reuse_bytes,
+        env=last.env,
+    )

@@ -1,0 +1,118 @@
+"""What is known about the candidates of one tuning run, and what is still missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from monomoe_gen import tuning_db
+from monomoe_gen.render import render
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import Shape
+from monomoe_gen.tuning_db import Record
+
+
+@dataclass
+class Ledger:
+    """The records of one shape, GPU, token tile and routing.
+
+    A record counts as long as its sources are what the templates render today. ``path`` is the
+    database that `add` appends to; None keeps records in memory only.
+    """
+
+    shape: Shape
+    tokens: Sequence[int]
+    token_tile: int
+    routing: str
+    path: Path | None
+    stale: list[Record] = field(default_factory=list)
+    _latest: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
+    _hashes: dict[Schedule, str] = field(default_factory=dict)
+
+    def load(self, records: Iterable[Record]) -> None:
+        """Takes over earlier records; those of older sources become ``stale``."""
+        for record in records:
+            if record.routing == self.routing and record.token_tile == self.token_tile:
+                schedule = Schedule.from_dict(record.schedule)
+                if record.sources_hash == self.sources_hash(schedule):
+                    self._note(schedule, record)
+                else:
+                    self.stale.append(record)
+
+    def add(self, record: Record) -> None:
+        """Appends a record to the database and counts it."""
+        if self.path:
+            tuning_db.append(self.path, record)
+        self._note(Schedule.from_dict(record.schedule), record)
+
+    def spec(self, schedule: Schedule) -> KernelSpec:
+        return KernelSpec(self.shape, schedule, self.token_tile)
+
+    def sources_hash(self, schedule: Schedule) -> str:
+        """The hash of what the templates render for ``schedule`` today."""
+        if schedule not in self._hashes:
+            self._hashes[schedule] = render(self.spec(schedule)).sources_hash
+        return self._hashes[schedule]
+
+    def schedules(self) -> list[Schedule]:
+        """Every schedule with a record, in the order of the first."""
+        return list(dict.fromkeys(schedule for schedule, _ in self._latest))
+
+    def record(self, schedule: Schedule, tokens: int) -> Record | None:
+        return self._latest.get((schedule, tokens))
+
+    def missing(self, schedule: Schedule) -> tuple[int, ...]:
+        """Token counts without a record of ``schedule``; none if it is known to fail."""
+        found = {n: self.record(schedule, n) for n in self.tokens}
+        if any(record and record.status != "ok" for record in found.values()):
+            return ()
+        return tuple(n for n, record in found.items() if record is None)
+
+    def values(self, schedule: Schedule) -> dict[int, float] | None:
+        """Log of the median time for each token count; None if one failed or is missing."""
+        values = {}
+        for n in self.tokens:
+            record = self.record(schedule, n)
+            if record is None or record.time_us is None:
+                return None
+            values[n] = math.log(record.time_us.median)
+        return values
+
+    def failure(self, schedule: Schedule) -> list[str]:
+        """The status that ``schedule`` fails with; nothing if it does not."""
+        records = (self.record(schedule, n) for n in self.tokens)
+        return [r.status for r in records if r and r.status != "ok"][:1]
+
+    def recorded_tokens(self, schedule: Schedule) -> set[int]:
+        """Token counts that ``schedule`` has a record for, of this run or not."""
+        return {n for s, n in self._latest if s == schedule}
+
+    def best(self, among: Container[Schedule] | None = None) -> dict[int, Record]:
+        """The fastest record of each token count, a final one if there is any.
+
+        Schedules that fail for a token count do not take part; ``among`` restricts the others.
+        """
+        failed = {s for (s, _), record in self._latest.items() if record.status != "ok"}
+        best: dict[int, tuple[bool, float, Record]] = {}
+        for (schedule, n), record in self._latest.items():
+            if record.time_us and schedule not in failed and (not among or schedule in among):
+                found = record.stage == "screen", record.time_us.median, record
+                if n in self.tokens and (n not in best or found[:2] < best[n][:2]):
+                    best[n] = found
+        return {n: best[n][2] for n in sorted(best)}
+
+    def finalists(self, count: int) -> dict[Schedule, tuple[int, ...]]:
+        """The ``count`` fastest schedules of each token count, each with the counts it leads at."""
+        chosen: dict[Schedule, list[int]] = {}
+        ranked = {s: v for s in self.schedules() if (v := self.values(s))}
+        for n in self.tokens:
+            for schedule in sorted(ranked, key=lambda s: ranked[s][n])[:count]:
+                chosen.setdefault(schedule, []).append(n)
+        return {schedule: tuple(tokens) for schedule, tokens in chosen.items()}
+
+    def _note(self, schedule: Schedule, record: Record) -> None:
+        old = self.record(schedule, record.tokens)
+        if not (old and old.stage == "final" and record.stage == "screen"):
+            self._latest[schedule, record.tokens] = record

@@ -1,0 +1,77 @@
+"""`tune` without a GPU: the same search over recorded times, then the same emission.
+
+Nothing is timed and nothing is added to the database: no record, no time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from monomoe_gen import tuning_db
+from monomoe_gen.campaign import Plan, Progress, Report
+from monomoe_gen.device import Device
+from monomoe_gen.emit import emit
+from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.ledger import Ledger
+from monomoe_gen.schedule import Schedule
+from monomoe_gen.search import Search
+
+
+def replay(
+    plan: Plan,
+    device: Device,
+    *,
+    say: Callable[[str], object] = lambda text: None,
+    observe: Callable[[Progress], object] = lambda progress: None,
+) -> Report:
+    """Searches the records of ``device`` as `tune` would search the GPU, and emits the best.
+
+    ``budget_s`` has no meaning here: without ``trials`` every recorded candidate is looked at. The
+    table is made from all records, whatever the search found.
+
+    Raises:
+        EnvironmentProblem: nothing is recorded for the shape, or there is no NVRTC.
+        DatabaseError: the database cannot be read.
+    """
+    began = time.monotonic()
+    shape = plan.shape
+    path = tuning_db.database_path(device.slug, shape.name, plan.database)
+    ledger = Ledger(shape, plan.tokens, plan.token_tile, plan.routing, None)
+    records = tuning_db.read(path)
+    ledger.load(records)
+    recorded = [s for s in ledger.schedules() if not ledger.missing(s)]
+    say(
+        f"no CUDA device: replaying {len(recorded)} recorded schedules of {shape.name} on "
+        f"{device.name}; nothing is timed"
+    )
+    if not records:
+        raise EnvironmentProblem(
+            f"nothing is recorded for {shape.name} on {device.name} ({path}); run "
+            f"`monomoe-gen tune --model {shape.name}` on a machine with that GPU"
+        )
+    if ledger.stale:
+        say(f"{len(ledger.stale)} records are of older sources and do not count")
+    search = Search(recorded, plan.tokens, plan.seed)
+    trials = len(search) if plan.trials is None else min(plan.trials, len(search))
+    seen: set[Schedule] = set()
+    failures: Counter[str] = Counter()
+    while len(seen) < trials:
+        schedule = search.ask(in_order=len(search) <= trials - len(seen))
+        assert schedule, "trials are at most the candidates"
+        seen.add(schedule)
+        failures.update(ledger.failure(schedule))
+        search.tell(schedule, ledger.values(schedule))
+        observe(Progress("search", len(seen), trials, ledger.best(seen), dict(failures)))
+    return Report(
+        replay=True,
+        interrupted=False,
+        known=len(recorded),
+        measured=0,
+        left=len(search),
+        failures=dict(failures),
+        best=ledger.best(seen),
+        emission=emit(device, [shape.name], database=plan.database, folder=plan.folder),
+        seconds=time.monotonic() - began,
+    )

@@ -1,0 +1,136 @@
+"""Find the fastest schedules of a shape: render, compile, validate, time, record; then emit.
+
+Every result, failures included, is in the database before the next candidate starts, and a second
+run goes on where the first one stopped. Without a GPU see `replay`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from monomoe_gen import jobs, tuning_db
+from monomoe_gen.campaign import Campaign, Plan, Progress, Report
+from monomoe_gen.device import Device
+from monomoe_gen.emit import emit
+from monomoe_gen.finals import finals
+from monomoe_gen.interrupt import stop_on_interrupt
+from monomoe_gen.jobs import Subject
+from monomoe_gen.ledger import Ledger
+from monomoe_gen.pipeline import prepared_ahead
+from monomoe_gen.sandbox import Sandbox
+from monomoe_gen.schedule import Schedule
+from monomoe_gen.search import Search
+from monomoe_gen.space import feasible
+from monomoe_gen.tuning_db import Record
+
+FINAL_SHARE = 0.2  # of a time budget, kept for the finalists
+INCUMBENTS = 8  # of each token count, from records of older sources
+COMPILERS = max(1, min(8, (os.cpu_count() or 1) - 1))
+FIRST_GUESS_S = 0.5  # per candidate, until some are measured
+
+
+def tune(
+    plan: Plan,
+    device: Device,
+    *,
+    say: Callable[[str], object] = lambda text: None,
+    observe: Callable[[Progress], object] = lambda progress: None,
+    sandbox: Callable[[], Sandbox] = Sandbox,
+) -> Report:
+    """Measures candidates on the GPU ``device`` until the plan is fulfilled, and emits the best.
+
+    ``say`` hears remarks, ``observe`` every finished candidate. Ctrl-C once ends the run early
+    with a report, twice aborts.
+
+    Raises:
+        EnvironmentProblem: the GPU is busy or does not answer, or there is no NVRTC.
+        MonomoeError: the plan cannot be carried out.
+        DatabaseError: a record cannot be read or written.
+    """
+    began = time.monotonic()
+    shape, tile = plan.shape, plan.token_tile
+    path = tuning_db.database_path(device.slug, shape.name, plan.database)
+    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path)
+    if not plan.fresh:
+        ledger.load(tuning_db.read(path))
+    candidates = feasible(shape, device, tile)
+    search = Search(candidates, plan.tokens, plan.seed, _incumbents(ledger.stale))
+    known = [s for s in candidates if not ledger.missing(s)]
+    for schedule in known:
+        search.tell(schedule, ledger.values(schedule))
+    say(
+        f"{shape.name} on {device.name}: {len(candidates)} schedules, {len(known)} of them known, "
+        f"{len(search)} to try for {', '.join(map(str, plan.tokens))} tokens"
+    )
+    floors = jobs.compile_floors(device)
+    with stop_on_interrupt(say) as stop, sandbox() as box:
+        campaign = Campaign(plan, device, ledger, box, floors, observe)
+        deadline = began + plan.budget_s * (1 - FINAL_SHARE) if plan.budget_s else float("inf")
+        measured = _search(campaign, search, deadline, stop)
+        if not stop.is_set():
+            finals(campaign, stop)
+        restarts = box.restarts
+    emission = None
+    if ledger.best() and not stop.is_set():
+        emission = emit(device, [shape.name], database=plan.database, folder=plan.folder)
+    return Report(
+        replay=False,
+        interrupted=stop.is_set(),
+        known=len(known),
+        measured=measured,
+        left=len(search),
+        failures=dict(campaign.failures),
+        best=ledger.best(),
+        emission=emission,
+        seconds=time.monotonic() - began,
+        restarts=restarts,
+    )
+
+
+def _incumbents(stale: Sequence[Record]) -> list[Schedule]:
+    """The fastest schedules under older sources: good places to start."""
+    timed = [(r.time_us.median, r) for r in stale if r.time_us]
+    best: list[Schedule] = []
+    for n in sorted({r.tokens for r in stale}):
+        ranked = sorted((t, Schedule.from_dict(r.schedule)) for t, r in timed if r.tokens == n)
+        best += [s for _, s in dict.fromkeys(ranked)][:INCUMBENTS]
+    return list(dict.fromkeys(best))
+
+
+def _search(campaign: Campaign, search: Search, deadline: float, stop: threading.Event) -> int:
+    """Measures candidates until none is left, the budget is spent or ``stop``; how many."""
+    trials = campaign.plan.trials if campaign.plan.trials is not None else len(search)
+    total = min(trials, len(search))
+    lock = threading.Lock()
+    asked = measured = 0
+    began = time.monotonic()
+
+    def affordable() -> bool:
+        """Whether all that is left will be measured, so that the order does not matter."""
+        each = (time.monotonic() - began) / measured if measured >= 5 else FIRST_GUESS_S
+        in_time = len(search) * each <= deadline - time.monotonic()
+        return in_time and len(search) <= trials - asked
+
+    def prepare() -> tuple[Subject, str] | None:
+        nonlocal asked
+        with lock:
+            schedule = search.ask(in_order=affordable()) if asked < trials else None
+            asked += 1
+        return campaign.compile(schedule) if schedule else None
+
+    def over() -> bool:
+        return stop.is_set() or time.monotonic() >= deadline
+
+    for subject, problem in prepared_ahead(prepare, COMPILERS, over):
+        if subject.binary is None:
+            campaign.fail(subject, "screen", "compile_error", problem)
+        else:
+            campaign.screen(subject)
+        measured += 1
+        with lock:
+            search.tell(subject.spec.schedule, campaign.ledger.values(subject.spec.schedule))
+        campaign.report("search", measured, total)
+    return measured
