@@ -156,11 +156,11 @@ def serve(connection: Connection) -> None:
     """The worker's end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     try:
-        binding = nvrtc.load()
+        binding, compiler = nvrtc.load()
     except EnvironmentProblem as error:
         connection.send(("missing", str(error), ""))
         return
-    connection.send(("ready", nvrtc.version(binding), nvrtc.loaded_library()))
+    connection.send(("ready", compiler, nvrtc.loaded_library()))
     while True:
         try:
             texts, options, seconds = connection.recv()

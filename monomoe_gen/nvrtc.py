@@ -54,26 +54,28 @@ def library() -> Path | None:
     return None
 
 
-def load() -> Any:
-    """CuPy's NVRTC binding, its library loaded.
+def load() -> tuple[Any, str]:
+    """CuPy's NVRTC binding, and the compiler behind it with its build, e.g. ``nvrtc 12.9.86``.
 
     Raises:
-        EnvironmentProblem: CuPy or libnvrtc is not installed or cannot be loaded.
+        EnvironmentProblem: CuPy or libnvrtc is not installed or does not work.
     """
     path = library()
     try:
         if path:
+            # The wheels of NVRTC 13.0 do not find their own builtins.
+            for companion in sorted(path.parent.glob("libnvrtc-builtins.so.*")):
+                ctypes.CDLL(str(companion), mode=ctypes.RTLD_GLOBAL)
             ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         from cupy.cuda import nvrtc
 
-        nvrtc.getVersion()
+        return nvrtc, _version(nvrtc)
     except (ImportError, OSError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise EnvironmentProblem(
-            f"NVRTC cannot be loaded{f' from {path}' if path else ''}: {reason}. Install the extra "
+            f"NVRTC cannot be used{f' from {path}' if path else ''}: {reason}. Install the extra "
             f"[cuda12] or [cuda13], or set {LIBRARY_VARIABLE} to the path of a libnvrtc.so"
         ) from None
-    return nvrtc
 
 
 def loaded_library() -> str:
@@ -83,8 +85,8 @@ def loaded_library() -> str:
     return paths[0] if paths else ""
 
 
-def version(nvrtc: Any) -> str:
-    """The compiler with its build number, e.g. ``nvrtc 12.9.86``, from the header of its PTX."""
+def _version(nvrtc: Any) -> str:
+    """Reads the build number from the header of a PTX text: the API tells only major and minor."""
     program = nvrtc.createProgram("", "version.cu", (), ())
     nvrtc.compileProgram(program, ("--gpu-architecture=compute_90",))
     header = nvrtc.getPTX(program).decode()
