@@ -80,7 +80,7 @@ class Ledger:
             values[n] = math.log(record.time_us.median)
         return values
 
-    def failure(self, schedule: Schedule) -> list[str]:
+    def failure(self, schedule: Schedule) -> Sequence[str]:
         """The status that ``schedule`` fails with; nothing if it does not."""
         records = (self.record(schedule, n) for n in self.tokens)
         return [r.status for r in records if r and r.status != "ok"][:1]

@@ -13,16 +13,18 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 
 # From the bottom up; a module may import those of the lines above its own.
 LAYERS = (
-    ("errors", "paths", "files"),
+    ("errors", "paths", "files", "interrupt", "pipeline"),
     ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict"),
     ("protocol", "telemetry", "worker_process"),
     ("schedule", "patterns", "compile_worker"),
-    ("rules", "reference", "weights", "tuning_db"),
+    ("rules", "reference", "weights", "tuning_db", "search"),
     ("space", "render", "workload"),
-    ("compile", "kernel"),
+    ("compile", "kernel", "ledger"),
     ("validate", "bench", "dispatch", "workspaces"),
-    ("sandbox", "worker", "emit"),
-    ("tune", "runtime", "verify"),
+    ("sandbox", "worker", "emit", "jobs"),
+    ("campaign", "runtime", "verify"),
+    ("finals", "replay"),
+    ("tune",),
     ("report",),
     ("cli",),
 )
