@@ -46,7 +46,17 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_the_commands() -> None:
-    assert set(COMMANDS) == {"shapes", "space", "explain", "render", "compile", "emit"}
+    assert set(COMMANDS) == {
+        "shapes",
+        "space",
+        "explain",
+        "render",
+        "compile",
+        "emit",
+        "validate",
+        "bench",
+        "show",
+    }
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])

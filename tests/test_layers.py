@@ -26,6 +26,7 @@ LAYERS = (
     ("finals", "replay"),
     ("tune",),
     ("report",),
+    ("remeasure",),
     ("cli",),
 )
 RANKS = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

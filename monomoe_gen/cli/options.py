@@ -12,6 +12,8 @@ from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.schedule import TOKEN_TILES, Schedule
 from monomoe_gen.shapes import Shape, load_shape
 
+TIMED_ROUTINGS = ("uniform", "zipf", "same", "disjoint")
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -129,4 +131,11 @@ tokens_option = click.option(
     default="1,2,4,8",
     show_default=True,
     help="Token counts, comma separated.",
+)
+routing_option = click.option(
+    "--routing",
+    type=click.Choice(TIMED_ROUTINGS),
+    default=TIMED_ROUTINGS[0],
+    show_default=True,
+    help="How tokens choose experts in timed launches.",
 )

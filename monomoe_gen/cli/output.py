@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from rich.table import Table
 Row = Mapping[str, Any]
 
 WIDE = 10_000  # columns of a table that no terminal limits: nothing is folded or cut
+
+_STDERR = Console(stderr=True)
 
 format_option = click.option(
     "--format",
@@ -76,23 +79,35 @@ def _cell(value: Any, spec: str) -> str:
 
 def say(text: str) -> None:
     """A remark for the person who waits: stderr, never data."""
-    click.echo(text, err=True)
+    _STDERR.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+Update = Callable[[str, int, int | None, str], None]
+"""Moves a bar: what is going on, steps done, steps in all (None: unknown), a note beside it."""
 
 
 @contextmanager
-def progress(title: str, total: int | None) -> Iterator[Callable[[str], None]]:
-    """A progress bar on stderr, off when that is no terminal.
-
-    Yields a function that counts one step and shows a short text beside the bar.
-    """
+def progress_bar() -> Iterator[Update]:
+    """A progress bar on stderr, off when that is no terminal."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=(console := Console(stderr=True)),
-        disable=not console.is_terminal,
+        TextColumn("{task.fields[note]}", markup=False),
+        console=_STDERR,
+        disable=not _STDERR.is_terminal,
     ) as bar:
-        task = bar.add_task(title, total=total, note="")
-        yield lambda note: bar.update(task, advance=1, note=note)
+        task = bar.add_task("", total=None, note="")
+        yield lambda title, done, total, note: bar.update(
+            task, description=title, completed=done, total=total, note=note
+        )
+
+
+@contextmanager
+def progress(title: str, total: int | None) -> Iterator[Callable[[str], None]]:
+    """A progress bar whose yielded function counts one step and shows a short text."""
+    steps = itertools.count(1)
+    with progress_bar() as update:
+        update(title, 0, total, "")
+        yield lambda note: update(title, next(steps), total, note)

@@ -1,0 +1,206 @@
+"""Commands that measure on a GPU: validate, bench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monomoe_gen.cli.options import (
+    models_option,
+    routing_option,
+    schedule_option,
+    token_tile_option,
+    tokens_option,
+)
+from monomoe_gen.cli.output import format_option, print_rows, progress, say
+from monomoe_gen.device import DEFAULT, Device
+from monomoe_gen.paths import data_dir
+from monomoe_gen.report import (
+    merge_results,
+    read_anchors,
+    read_results,
+    replace_results,
+    results_table,
+    write_results,
+)
+from monomoe_gen.schedule import Schedule
+from monomoe_gen.shapes import Shape
+
+if TYPE_CHECKING:
+    from monomoe_gen.protocol import Cell, Timed
+    from monomoe_gen.remeasure import Target
+
+FAILED, WRONG = 1, 6
+RESULTS, ANCHORS = "bench.json", "anchors.json"
+
+
+@click.command()
+@models_option("every dispatched one")
+@tokens_option
+@schedule_option(required=False)
+@token_tile_option
+@format_option
+def validate(
+    shapes: tuple[Shape, ...],
+    tokens: tuple[int, ...],
+    schedule: Schedule | None,
+    token_tile: int,
+    form: str,
+) -> int | None:
+    """Run kernels on known inputs and compare with both references.
+
+    Takes the dispatched kernels, or the one of --schedule. Every row is the worst token of one data
+    distribution, over all routing patterns. Exit code 6 means that a number is wrong.
+    """
+    from monomoe_gen.remeasure import require_device
+
+    targets = _targets(require_device(), shapes, tokens, schedule, token_tile)
+    measured, code = _measure(targets, "uniform", None)
+    rows = [row for target, cell in measured for row in _verdict_rows(target, cell)]
+    print_rows(rows, form, {"cosine": ".6f", "rel_l2": ".2e", "mirror_rel_l2": ".2e"})
+    return code
+
+
+def _verdict_rows(target: Target, cell: Cell) -> Iterator[dict[str, Any]]:
+    for distribution, errors in cell.errors.items():
+        yield {
+            "model": target.spec.shape.name,
+            "tokens": cell.tokens,
+            "data": distribution,
+            "status": cell.status,
+            "cosine": errors.cosine,
+            "rel_l2": errors.rel_l2,
+            "mirror_rel_l2": errors.mirror_rel_l2,
+            "schedule": target.spec.schedule.id,
+        }
+
+
+@click.command()
+@models_option("every dispatched one")
+@tokens_option
+@routing_option
+@schedule_option(required=False)
+@token_tile_option
+@click.option(
+    "--write",
+    is_flag=True,
+    help=f"Put the results into generated/<gpu>/{RESULTS}, in place of those of the same models.",
+)
+@click.option(
+    "--readme",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Refresh the results table of this file. Without --write this is all that happens.",
+)
+@format_option
+def bench(
+    shapes: tuple[Shape, ...],
+    tokens: tuple[int, ...],
+    routing: str,
+    schedule: Schedule | None,
+    token_tile: int,
+    write: bool,
+    readme: Path | None,
+    form: str,
+) -> int | None:
+    """Time kernels on cold weights, beside the stream floor of the same run.
+
+    Takes the dispatched kernels, or the one of --schedule. Each is validated before it is timed.
+    """
+    if write and schedule:
+        raise click.UsageError("--write is for dispatched kernels: leave --schedule away")
+    if readme and not write:
+        _refresh(readme)
+        return None
+    from monomoe_gen import bench as timing
+    from monomoe_gen import jobs, remeasure
+
+    device = remeasure.require_device()
+    targets = _targets(device, shapes, tokens, schedule, token_tile)
+    timed = jobs.compile_floors(device).timed(timing.FULL)
+    measured, code = _measure(targets, routing, timed)
+    good = [(target, cell) for target, cell in measured if cell.status == "ok"]
+    results = [remeasure.result(target.spec, cell, routing) for target, cell in good]
+    results.sort(key=lambda r: (r.model, r.tokens))
+    print_rows(
+        [asdict(r) for r in results],
+        form,
+        {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f", "cosine": ".5f"},
+    )
+    if good:
+        reuse = min(cell.reuse_bytes or 0 for _, cell in good)
+        say(
+            f"cold weights: at least {reuse / 1e6:.0f} MB stream between two uses of an expert, "
+            f"the L2 has {device.l2_bytes / 1e6:.0f} MB"
+        )
+    if write and code is not None:
+        say("nothing is written: not every kernel gave a time")
+    elif write:
+        path = data_dir("generated") / device.slug / RESULTS
+        write_results(path, merge_results(read_results(path), results))
+        say(f"wrote {path}")
+        if readme:
+            _refresh(readme)
+    return code
+
+
+def _refresh(readme: Path) -> None:
+    folder = data_dir("generated") / DEFAULT
+    table = results_table(read_results(folder / RESULTS), read_anchors(folder / ANCHORS))
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text(replace_results(text, table), encoding="utf-8")
+
+
+def _targets(
+    device: Device,
+    shapes: Sequence[Shape],
+    tokens: Sequence[int],
+    schedule: Schedule | None,
+    token_tile: int,
+) -> list[Target]:
+    from monomoe_gen import dispatch, remeasure
+
+    if schedule is None:
+        folder = dispatch.table_folder(device.slug)
+        return remeasure.dispatched_targets(folder, [s.name for s in shapes], tokens)
+    if len(shapes) != 1:
+        raise click.UsageError("--schedule needs exactly one --model")
+    return [remeasure.schedule_target(shapes[0], schedule, device, tokens, token_tile)]
+
+
+def _measure(
+    targets: Sequence[Target], routing: str, timed: Timed | None
+) -> tuple[list[tuple[Target, Cell]], int | None]:
+    """All cells in order, and the exit code if one of them is not ok or is missing."""
+    from monomoe_gen import jobs, protocol
+    from monomoe_gen.sandbox import Sandbox
+
+    measured: list[tuple[Target, Cell]] = []
+    code = None
+    cells = sum(len(target.tokens) for target in targets)
+    with Sandbox() as box, progress("measuring", cells) as step:
+        for target in targets:
+
+            def hear(event: protocol.Event, target: Target = target) -> None:
+                if isinstance(event, protocol.Cell):
+                    step(f"{target.spec.shape.name}, {event.tokens} tokens")
+
+            request = jobs.measure(
+                target.spec, target.image, target.tokens, routing, validate=True, timed=timed
+            )
+            outcome = box.measure(request, hear)
+            measured += [(target, cell) for cell in outcome.cells]
+            for cell in outcome.cells:
+                if cell.status != "ok":
+                    code = WRONG
+                    say(f"{target.spec.id}: {cell.status}: {cell.message}")
+            if outcome.status != "ok":
+                code = code or FAILED
+                say(f"{target.spec.id}: {outcome.status}: {outcome.message}")
+    return measured, code
+
+
+COMMANDS = (validate, bench)

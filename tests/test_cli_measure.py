@@ -1,0 +1,213 @@
+"""validate, bench and show over a made-up table: what they print, write and end with.
+
+The GPU worker is replaced by one that answers with fixed numbers.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox
+from monomoe_gen.cli import measure as commands
+from monomoe_gen.cli.options import TIMED_ROUTINGS, schedule_text
+from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
+from monomoe_gen.patterns import ROUTINGS
+from monomoe_gen.protocol import Cell, CellErrors, Event, Floor, Image, Measure
+from monomoe_gen.report import BEGIN, END, read_results
+from monomoe_gen.sandbox import Outcome
+from monomoe_gen.schedule import KernelSpec
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.space import feasible
+
+MODEL = "qwen3.5-35b"
+CUBIN = b"no real cubin"
+SHAPE = load_shape(MODEL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder ``generated/`` with one kernel, tuned with 1 and 4 tokens."""
+    spec = KernelSpec(SHAPE, feasible(SHAPE, KNOWN[DEFAULT])[0])
+    kernel = Kernel(
+        id=spec.id,
+        kernel_name=spec.kernel_name,
+        shape=SHAPE,
+        schedule=spec.schedule,
+        token_tile=8,
+        threads=spec.geometry.threads,
+        shared_bytes=spec.geometry.shared_bytes,
+        registers=100,
+        sources_hash="0" * 64,
+        compiler="nvrtc 0.0",
+        cubin_sha256=hashlib.sha256(CUBIN).hexdigest(),
+    )
+    origin = Origin("2026-01-01T00:00:00+00:00", "nvrtc 0.0", kernel.cubin_sha256, "final")
+    entries = tuple(Entry(MODEL, n, 8, spec.id, 10.0 * n, 8.0, origin) for n in (1, 4))
+    generated = tmp_path / "generated"
+    place = generated / DEFAULT
+    place.mkdir(parents=True)
+    (place / "dispatch.json").write_text(
+        dispatch.dump(Table(KNOWN[DEFAULT], (kernel,), entries)), encoding="utf-8"
+    )
+    (place / f"{spec.id}.cubin").write_bytes(CUBIN)
+    (place / "anchors.json").write_text('{"shapes": {}}')
+    monkeypatch.setattr(dispatch, "data_dir", lambda name: tmp_path / name)
+    monkeypatch.setattr(commands, "data_dir", lambda name: tmp_path / name)
+    return place
+
+
+GOOD = Cell(
+    tokens=1,
+    status="ok",
+    errors={
+        "gaussian": CellErrors(0.9991, 0.04, 1e-3),
+        "student_t3": CellErrors(0.9985, 0.05, 2e-3),
+    },
+    samples=(15.0, 16.0, 17.0),
+    floor=Floor(8.0, 0.6),
+    distinct_experts=8.0,
+    reuse_bytes=200_000_000,
+)
+
+
+class FakeSandbox:
+    """Answers every token count with the same cell."""
+
+    cell = GOOD
+    status = "ok"
+    requests: ClassVar[list[Measure]] = []
+
+    def __enter__(self) -> "FakeSandbox":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def measure(self, request: Measure, on_event: Callable[[Event], Any]) -> Outcome:
+        self.requests.append(request)
+        cells = tuple(replace(self.cell, tokens=n) for n in request.tokens)
+        for cell in cells:
+            on_event(cell)
+        return Outcome(self.status, "", cells if self.status == "ok" else ())
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> type[FakeSandbox]:
+    """A machine that seems to have an H200."""
+    fake = type("Fake", (FakeSandbox,), {"requests": []})
+    nothing = Image("nothing", b"", 1, 32, 0)
+    monkeypatch.setattr(remeasure, "current_device", lambda: KNOWN[DEFAULT])
+    monkeypatch.setattr(sandbox, "Sandbox", fake)
+    monkeypatch.setattr(jobs, "compile_floors", lambda device: jobs.Floors((nothing,), nothing))
+    return fake
+
+
+def rows(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    assert cli.run([*arguments, "--format", "json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", ["validate", "bench"])
+def test_without_a_gpu_nothing_is_measured(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(remeasure, "current_device", lambda: None)
+    assert cli.run([command, "--model", MODEL]) == 5
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no CUDA device" in err
+
+
+def test_bench_prints_and_writes_the_dispatched_kernels(
+    folder: Path,
+    gpu: type[FakeSandbox],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{BEGIN}\n{END}\n")
+    found = rows(capsys, "bench", "--tokens", "1,4", "--write", "--readme", str(readme))
+    assert [(r["tokens"], r["time_us"], r["ratio"], r["cosine"]) for r in found] == [
+        (1, 16.0, 2.0, 0.9985),
+        (4, 16.0, 2.0, 0.9985),
+    ]
+    assert found[0]["bandwidth_gb_s"] == pytest.approx(8 * SHAPE.expert_bytes / 16e3, rel=1e-4)
+    assert [r.tokens for r in read_results(folder / "bench.json")] == [1, 4]
+    assert f"| {MODEL} | 4 | **16.0** |" in readme.read_text()
+    (request,) = gpu.requests
+    assert request.kernel.cubin == CUBIN
+    assert request.validate and request.timed and request.timed.replays == 200
+
+
+def test_wrong_numbers_end_with_6_and_write_nothing(
+    folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu.cell = replace(GOOD, status="wrong", message="token 0: cosine", samples=(), floor=None)
+    assert rows(capsys, "bench", "--write", code=6) == []
+    assert not (folder / "bench.json").exists()
+    assert [r["status"] for r in rows(capsys, "validate", "--tokens", "1", code=6)] == ["wrong"] * 2
+
+
+def test_a_kernel_that_hangs_ends_with_1(
+    folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu.status = "timeout"
+    assert rows(capsys, "validate", code=1) == []
+
+
+def test_validate_prints_each_distribution(
+    folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = rows(capsys, "validate", "--tokens", "2")
+    assert [(r["data"], r["cosine"]) for r in found] == [
+        ("gaussian", 0.9991),
+        ("student_t3", 0.9985),
+    ]
+    (request,) = gpu.requests
+    assert request.timed is None
+
+
+def test_a_schedule_of_ones_own_is_compiled_and_measured(
+    gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule = feasible(SHAPE, KNOWN[DEFAULT])[-1]
+    arguments = ("bench", "--tokens", "1", "--schedule", schedule_text(schedule))
+    assert cli.run(arguments) == 2
+    assert "exactly one --model" in capsys.readouterr().err
+    (found,) = rows(capsys, *arguments, "--model", MODEL)
+    assert found["schedule"] == schedule.id
+    assert gpu.requests[0].kernel.cubin.startswith(b"\x7fELF")
+    assert cli.run([*arguments, "--model", MODEL, "--write"]) == 2
+
+
+def test_what_the_table_lacks_is_a_clear_error(
+    folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["bench", "--model", "glm-5.2-tp8"]) == 2
+    assert "monomoe-gen tune --model glm-5.2-tp8" in capsys.readouterr().err
+    assert cli.run(["bench", "--model", MODEL, "--tokens", "9"]) == 2
+    assert "1 to 8 tokens" in capsys.readouterr().err
+
+
+def test_show_prints_the_table_and_answers_look_ups(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [r["tuned_at"] for r in rows(capsys, "show")] == [1, 4]
+    assert [r["ratio"] for r in rows(capsys, "show", MODEL)] == [1.25, 5.0]
+    found = rows(capsys, "show", MODEL, "--tokens", "1,3,5")
+    assert [(r["tokens"], r["how"], r["tuned_at"]) for r in found] == [
+        (1, "exact", 1),
+        (3, "nearest_below", 1),
+        (5, "nearest_below", 4),
+    ]
+    assert cli.run(["show", "glm-5.2-tp8"]) == 2
+
+
+def test_the_routings_of_the_command_line_exist() -> None:
+    assert set(TIMED_ROUTINGS) < set(ROUTINGS)
