@@ -165,6 +165,11 @@ def _outcome(source: Source, reply: Reply, compiler: str, key: str) -> Outcome:
 
 def _binary(source: Source, compiler: str, cubin: bytes, log: str) -> KernelBinary:
     used = parse_resources(log, source.kernel_name)
+    if source.spec and used.static_shared:
+        raise CompileError(
+            f"{source.kernel_name} has {used.static_shared} bytes of static shared memory beside "
+            f"the {source.shared_bytes} that its schedule accounts for: put them in SharedStorage"
+        )
     return KernelBinary(
         kernel_name=source.kernel_name,
         cubin=cubin,

@@ -21,7 +21,9 @@ from monomoe_gen.compile import (
     compiler_version,
 )
 from monomoe_gen.errors import CompileError, EnvironmentProblem
-from monomoe_gen.render import Source, hash_texts
+from monomoe_gen.render import Source, hash_texts, render
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import load_shape
 
 HEADER = "#pragma once\n__device__ inline float twice(float x) { return x + x; }\n"
 
@@ -89,6 +91,16 @@ def test_stack_spills_and_shared_memory_are_read_back() -> None:
     assert binary.spill_bytes > 0
     assert binary.local_bytes > 0
     assert binary.static_shared == 4000
+
+
+def test_an_operator_kernel_has_no_shared_memory_but_the_predicted() -> None:
+    spec = KernelSpec(load_shape("qwen3.5-35b"), Schedule(132, 64, 1024, 128, 512, 8, 8))
+    hidden = source("__shared__ float extra[8]; extra[threadIdx.x % 8] = *p; *p = extra[1];")
+    with pytest.raises(CompileError, match="32 bytes of static shared memory beside the 128"):
+        compile_source(dataclasses.replace(hidden, spec=spec))
+    binary = compile_source(render(spec))
+    assert binary.shared_bytes == spec.geometry.shared_bytes
+    assert binary.registers * binary.threads <= 65536
 
 
 def test_the_bytes_are_stable_and_the_bundle_gives_the_same() -> None:
