@@ -25,6 +25,7 @@ from monomoe_gen.render import Source, hash_texts, render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 
+SPEC = KernelSpec(load_shape("qwen3.5-35b"), Schedule(132, 64, 1024, 128, 512, 8, 8))
 HEADER = "#pragma once\n__device__ inline float twice(float x) { return x + x; }\n"
 
 
@@ -94,21 +95,21 @@ def test_stack_spills_and_shared_memory_are_read_back() -> None:
 
 
 def test_an_operator_kernel_has_no_shared_memory_but_the_predicted() -> None:
-    spec = KernelSpec(load_shape("qwen3.5-35b"), Schedule(132, 64, 1024, 128, 512, 8, 8))
     hidden = source("__shared__ float extra[8]; extra[threadIdx.x % 8] = *p; *p = extra[1];")
     with pytest.raises(CompileError, match="32 bytes of static shared memory beside the 128"):
-        compile_source(dataclasses.replace(hidden, spec=spec))
-    binary = compile_source(render(spec))
-    assert binary.shared_bytes == spec.geometry.shared_bytes
+        compile_source(dataclasses.replace(hidden, spec=SPEC))
+    binary = compile_source(render(SPEC))
+    assert binary.shared_bytes == SPEC.geometry.shared_bytes
     assert binary.registers * binary.threads <= 65536
 
 
 def test_the_bytes_are_stable_and_the_bundle_gives_the_same() -> None:
-    first = compile_source(GOOD)
+    whole = render(SPEC)
+    first = compile_source(whole)
     compile_worker.stop_idle()  # the second comes from another process
-    assert compile_source(GOOD, fresh=True) == first
-    text = GOOD.bundle()
-    bundle = dataclasses.replace(GOOD, texts={"bundle.cu": text}, sources_hash="other")
+    assert compile_source(whole, fresh=True) == first
+    texts = {"monomoe.cu": whole.bundle()}  # names of internal symbols contain the file name
+    bundle = dataclasses.replace(whole, texts=texts, sources_hash="other")
     assert compile_source(bundle).cubin == first.cubin
 
 
