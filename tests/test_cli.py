@@ -6,13 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 import pytest
 
 from monomoe_gen import cli
+from monomoe_gen import emit as emit_module
+from monomoe_gen import verify as verify_module
 from monomoe_gen.cli.options import schedule_text
 from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.dispatch import Table
+from monomoe_gen.emit import Emission
 from monomoe_gen.errors import (
     CompileError,
     DatabaseError,
@@ -26,6 +31,7 @@ from monomoe_gen.errors import (
 )
 from monomoe_gen.shapes import list_shapes, load_shape
 from monomoe_gen.space import feasible
+from monomoe_gen.verify import Finding
 
 COMMANDS = cli.monomoe_gen.commands
 
@@ -46,17 +52,8 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_the_commands() -> None:
-    assert set(COMMANDS) == {
-        "shapes",
-        "space",
-        "explain",
-        "render",
-        "compile",
-        "emit",
-        "validate",
-        "bench",
-        "show",
-    }
+    expected = "shapes space explain render compile validate bench tune emit show"
+    assert set(COMMANDS) == set(expected.split())
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
@@ -188,3 +185,69 @@ def test_a_shape_file_works_as_a_model(tmp_path: Path, capsys: pytest.CaptureFix
     )
     code, out, _ = ask(capsys, "space", "--model", str(path), "--format", "json")
     assert code == 0 and json.loads(out)
+
+
+def test_render_prints_one_text_or_writes_the_files(
+    legal: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("render", "--model", "qwen3.5-35b", "--schedule", legal)
+    code, out, _ = ask(capsys, *arguments)
+    assert code == 0
+    assert f"--token-tile 8 --schedule {legal}" in out.splitlines()[1], "the rebuild command"
+    code, out, err = ask(capsys, *arguments, "-o", str(tmp_path / "new"))
+    assert (code, out) == (0, "")
+    files = [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
+    assert f"wrote {len(files)} files" in err
+    assert (tmp_path / "new" / "monomoe.cu").read_text().startswith("// ")
+
+
+def test_compile_prints_resources_and_writes_the_cubin(
+    legal: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "kernel.cubin"
+    arguments = ("compile", "--model", "qwen3.5-35b", "--schedule", legal, "-o", str(path))
+    code, out, _ = ask(capsys, *arguments, "--format", "json")
+    assert code == 0
+    (row,) = json.loads(out)
+    assert row["status"] == "ok"
+    assert row["threads"] > 0 and row["shared_bytes"] > 0
+    assert path.read_bytes().startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("command", ["render", "compile"])
+def test_an_infeasible_schedule_is_explained_instead_of_built(
+    command: str, legal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = legal.replace("grid=132", "grid=133")
+    code, out, err = ask(capsys, command, "--model", "qwen3.5-35b", "--schedule", refused)
+    assert (code, out) == (2, "")
+    assert "grid_is_resident" in err and "monomoe-gen explain" in err
+
+
+def test_emit_reports_what_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Table(KNOWN[DEFAULT], (), ())
+    changed = Emission(table, ("dispatch.json",), ("old.cu",), ("a note",))
+    monkeypatch.setattr(emit_module, "emit", lambda device, models, done: changed)
+    code, out, err = ask(capsys, "emit", "--format", "json")
+    assert code == 0
+    assert json.loads(out) == [
+        {"file": "dispatch.json", "change": "written"},
+        {"file": "old.cu", "change": "removed"},
+    ]
+    assert "a note" in err
+
+
+@pytest.mark.parametrize(("status", "code"), [("equal", 0), ("compiles", 0), ("wrong", 3)])
+def test_emit_verify_ends_with_3_when_something_differs(
+    status: Literal["equal", "compiles", "wrong"],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    findings = [Finding("one", "equal", ""), Finding("two", status, "because")]
+    monkeypatch.setattr(verify_module, "verify", lambda device, done: findings)
+    found, out, _ = ask(capsys, "emit", "--verify", "--format", "json")
+    assert found == code
+    assert json.loads(out)[1] == {"subject": "two", "status": status, "message": "because"}

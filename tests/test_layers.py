@@ -79,3 +79,9 @@ def test_the_runtime_imports_without_the_generator() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_dispatch_table_is_served_without_the_generator() -> None:
+    script = Path(__file__).with_name("dispatch_check.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -59,16 +59,18 @@ class TokensType(click.ParamType):
 
 
 class DurationType(click.ParamType):
-    """A time such as ``90s``, ``10m`` or ``1.5h``, in seconds."""
+    """A time such as ``90s``, ``10m`` or ``1.5h``, in seconds; ``none`` is 0."""
 
     name = "duration"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         if isinstance(value, int | float):
             return float(value)
+        if value == "none":
+            return 0.0
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", value.strip())
         if not match or not float(match[1]):
-            self.fail(f"{value!r}: give a time such as 90s, 10m or 1.5h", param, ctx)
+            self.fail(f"{value!r}: give a time such as 90s, 10m or 1.5h, or none", param, ctx)
         return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 

@@ -1,0 +1,137 @@
+"""The command that searches: tune."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monomoe_gen.cli.options import (
+    DurationType,
+    model_option,
+    routing_option,
+    tokens_option,
+)
+from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
+from monomoe_gen.device import DEFAULT, KNOWN, current_device
+from monomoe_gen.errors import ShapeError
+from monomoe_gen.paths import data_dir
+from monomoe_gen.shapes import Shape, list_shapes
+
+if TYPE_CHECKING:
+    from monomoe_gen.campaign import Plan, Progress, Report
+
+INTERRUPTED = 130
+DEFAULT_BUDGET_S = 600.0
+
+
+@click.command()
+@model_option()
+@tokens_option
+@click.option(
+    "--budget",
+    "budget_s",
+    type=DurationType(),
+    help="Time to spend, such as 5m; 'none' measures the whole space. Default: 10m, or none with "
+    "--trials.",
+)
+@click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
+@routing_option
+@click.option("--seed", default=0, show_default=True, help="Of the inputs and of the search order.")
+@click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
+@format_option
+def tune(
+    shape: Shape,
+    tokens: tuple[int, ...],
+    budget_s: float | None,
+    trials: int | None,
+    routing: str,
+    seed: int,
+    fresh: bool,
+    form: str,
+) -> int | None:
+    """Find the fastest schedules of a model and emit their kernels.
+
+    Every measurement is kept in tuning_db/ at once, so a second run goes on where the first one
+    stopped. Ctrl-C once stops after the current candidate. Without a GPU the recorded measurements
+    are searched instead, and nothing is timed.
+    """
+    _require_shipped(shape)
+    from monomoe_gen.campaign import Plan
+
+    if budget_s is None and trials is None:
+        budget_s = DEFAULT_BUDGET_S
+    plan = Plan(
+        shape=shape,
+        tokens=tokens,
+        budget_s=budget_s or None,
+        trials=trials,
+        routing=routing,
+        seed=seed,
+        fresh=fresh,
+    )
+    report = _run(plan)
+    print_rows(_rows(report), form, {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f"})
+    _summarize(report)
+    return INTERRUPTED if report.interrupted else None
+
+
+def _require_shipped(shape: Shape) -> None:
+    """The dispatch table finds a shape by its name: better to fail now than after the search."""
+    if shape not in list_shapes():
+        raise ShapeError(
+            shape.name,
+            "",
+            f"is not the shape of that name in {data_dir('shapes')}; copy its file there as "
+            f"{shape.name}.yaml, so that the dispatch table can refer to it",
+        )
+
+
+def _run(plan: Plan) -> Report:
+    device = current_device()
+    with progress_bar() as update:
+
+        def observe(progress: Progress) -> None:
+            update(progress.stage, progress.done, progress.total, progress.note)
+
+        if device is None:
+            from monomoe_gen.replay import replay
+
+            return replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
+        from monomoe_gen import tune as tuner
+
+        return tuner.tune(plan, device, say=say, observe=observe)
+
+
+def _rows(report: Report) -> list[dict[str, Any]]:
+    from monomoe_gen.schedule import Schedule
+
+    return [
+        {
+            "tokens": tokens,
+            "time_us": record.time_us.median,
+            "floor_us": record.floor_us,
+            "ratio": round(record.time_us.median / record.floor_us, 3) if record.floor_us else None,
+            "stage": record.stage,
+            "schedule": Schedule.from_dict(record.schedule).id,
+        }
+        for tokens, record in report.best.items()
+        if record.time_us
+    ]
+
+
+def _summarize(report: Report) -> None:
+    failed = ", ".join(f"{count} {status}" for status, count in report.failures.items())
+    say(
+        f"{'replayed' if report.replay else 'measured'}: {report.known} schedules known before, "
+        f"{report.measured} new, {report.left} left; {failed or 'none failed'}; "
+        f"{report.restarts} worker restarts; {report.seconds:.0f} s"
+    )
+    if report.emission:
+        for note in report.emission.notes:
+            say(note)
+        written = len(report.emission.written)
+        say(f"dispatch table: {written} files written" if written else "dispatch table: unchanged")
+
+
+COMMANDS = (tune,)

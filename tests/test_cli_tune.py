@@ -1,0 +1,161 @@
+"""``tune`` as a command: what it makes of its options, what it prints, how it ends."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monomoe_gen import cli, tuning_db
+from monomoe_gen import replay as replay_module
+from monomoe_gen import tune as tune_module
+from monomoe_gen.campaign import Plan, Report
+from monomoe_gen.cli import tuning
+from monomoe_gen.device import DEFAULT, KNOWN, Device
+from monomoe_gen.dispatch import Table
+from monomoe_gen.emit import Emission
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.space import feasible
+from monomoe_gen.tuning_db import Record, Time
+
+MODEL = "qwen3.5-35b"
+RECORD = Record(
+    tokens=1,
+    token_tile=8,
+    schedule=feasible(load_shape(MODEL), KNOWN[DEFAULT])[0].to_dict(),
+    sources_hash="0" * 64,
+    compiler="nvrtc 0.0",
+    status="ok",
+    stage="final",
+    routing="uniform",
+    time_us=Time(12.0, 11.9, 12.5, 200),
+    floor_us=8.0,
+    empty_us=0.6,
+    distinct_experts=8.0,
+    errors={},
+    binary=None,
+    env={},
+)
+REPORT = Report(
+    replay=False,
+    interrupted=False,
+    known=3,
+    measured=40,
+    left=2,
+    failures={"timeout": 1},
+    best={1: RECORD},
+    emission=Emission(Table(KNOWN[DEFAULT], (), ()), ("dispatch.json",), (), ("a note",)),
+    seconds=61.0,
+    restarts=1,
+)
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that a machine with an H200 is asked to carry out."""
+    asked: list[Plan] = []
+
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        asked.append(plan)
+        return REPORT
+
+    monkeypatch.setattr(tuning, "current_device", lambda: KNOWN[DEFAULT])
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    return asked
+
+
+def test_the_best_is_data_and_the_summary_is_not(
+    plans: list[Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["tune", "--model", MODEL, "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)
+    assert (row["tokens"], row["time_us"], row["ratio"]) == (1, 12.0, 1.5)
+    assert "40 new, 2 left; 1 timeout; 1 worker restarts; 61 s" in err
+    assert "a note" in err and "1 files written" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "budget_s", "trials"),
+    [
+        ([], 600, None),
+        (["--budget", "5m"], 300, None),
+        (["--budget", "none"], None, None),
+        (["--trials", "7"], None, 7),
+        (["--trials", "7", "--budget", "1.5h"], 5400, 7),
+    ],
+)
+def test_how_much_to_spend(
+    arguments: list[str], budget_s: float | None, trials: int | None, plans: list[Plan]
+) -> None:
+    assert cli.run(["tune", "--model", MODEL, *arguments]) == 0
+    (plan,) = plans
+    assert (plan.budget_s, plan.trials) == (budget_s, trials)
+
+
+def test_what_to_tune(plans: list[Plan]) -> None:
+    arguments = ["--tokens", "4,1", "--routing", "zipf", "--seed", "3", "--fresh"]
+    assert cli.run(["tune", "--model", MODEL, *arguments]) == 0
+    (plan,) = plans
+    assert (plan.tokens, plan.routing, plan.seed, plan.fresh) == ((1, 4), "zipf", 3, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--budget", "soon"),
+        ("--budget", "0s"),
+        ("--trials", "0"),
+        ("--tokens", "0"),
+        ("--tokens", "33"),
+        ("--tokens", "1,,2"),
+        ("--routing", "random"),
+    ],
+)
+def test_options_that_make_no_sense(arguments: tuple[str, ...], plans: list[Plan]) -> None:
+    assert cli.run(["tune", "--model", MODEL, *arguments]) == 2
+    assert plans == []
+
+
+def test_an_interrupted_run_ends_with_130(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = replace(REPORT, interrupted=True, emission=None)
+    monkeypatch.setattr(tune_module, "tune", lambda plan, device, **_: stopped)
+    assert cli.run(["tune", "--model", MODEL, "--format", "json"]) == 130
+    assert len(json.loads(capsys.readouterr().out)) == 1
+
+
+def test_a_shape_from_elsewhere_is_refused_before_the_search(
+    plans: list[Plan], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "toy.yaml"
+    path.write_text(
+        "{name: toy, hidden: 1024, intermediate: 512, experts: 8, top_k: 2, scoring: softmax, "
+        "renormalize: true}"
+    )
+    assert cli.run(["tune", "--model", str(path)]) == 2
+    assert "copy its file there as toy.yaml" in capsys.readouterr().err
+    assert plans == []
+
+
+def test_without_a_gpu_the_first_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tuning, "current_device", lambda: None)
+    monkeypatch.setattr(tuning_db, "tuning_db_dir", lambda: tmp_path)
+    assert cli.run(["tune", "--model", MODEL]) == 5
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[0].startswith("no CUDA device: replaying 0 recorded schedules")
+
+
+def test_without_a_gpu_the_records_are_searched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tuning, "current_device", lambda: None)
+    replayed = replace(REPORT, replay=True, measured=0)
+    monkeypatch.setattr(replay_module, "replay", lambda plan, device, **_: replayed)
+    assert cli.run(["tune", "--model", MODEL]) == 0
+    assert "replayed: 3 schedules known before, 0 new" in capsys.readouterr().err
