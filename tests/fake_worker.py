@@ -1,0 +1,75 @@
+"""A stand-in for the GPU worker: ``python fake_worker.py`` speaks the protocol without a GPU.
+
+What it does with a request is written in the name of the kernel.
+"""
+
+import os
+import signal
+import sys
+import time
+
+from monomoe_gen.protocol import (
+    Cell,
+    Done,
+    Event,
+    Failed,
+    Floor,
+    Ready,
+    Stage,
+    decode_request,
+    encode,
+)
+
+UUID = os.environ.get("FAKE_UUID", "GPU-fake")
+
+
+def say(event: Event) -> None:
+    sys.stdout.write(encode(event))
+    sys.stdout.flush()
+
+
+def cell(tokens: int, us: float = 10.0) -> Cell:
+    return Cell(tokens=tokens, status="ok", samples=(us, us, us), floor=Floor(8.0, 0.5))
+
+
+def main() -> None:
+    say(Ready({"gpu": "fake", "uuid": UUID, "sms": 132}))
+    for line in sys.stdin:
+        request = decode_request(line)
+        act = request.kernel.name
+        say(Stage("load the kernel"))
+        if act == "crash":
+            sys.stderr.write("something terrible\n")
+            sys.stderr.flush()
+            os.kill(os.getpid(), signal.SIGSEGV)
+        for tokens in request.tokens:
+            if act == "slow_stage":
+                say(Stage("compute the answers", limit_s=20))
+                time.sleep(1.5)
+            say(Stage(f"time {tokens} tokens"))
+            if act == "hang" or (act == "hang_at_4" and tokens == 4):
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                time.sleep(1000)
+            if act == "exit":
+                sys.exit(3)
+            if act == "gibberish":
+                print("the kernel prints here")
+            if act != "no_cells":
+                say(cell(tokens) if act != "no_times" else Cell(tokens=tokens, status="ok"))
+            if act == "twice":
+                say(cell(tokens))
+            if act == "other_tokens":
+                say(cell(tokens + 1))
+        if act == "ready_again":
+            say(Ready({}))
+        if act.startswith("fail_"):
+            _, fault, fatal = act.split("_")
+            say(Failed(fault, "as asked", fatal=fatal == "fatal"))  # type: ignore[arg-type]
+            if fatal == "fatal":
+                sys.exit(1)
+            continue
+        say(Done())
+
+
+if __name__ == "__main__":
+    main()
