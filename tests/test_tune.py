@@ -1,0 +1,473 @@
+"""A tuning run from start to table, with small templates and a worker that makes up times."""
+
+import dataclasses
+import math
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from monomoe_gen import cubin_cache, dispatch, finals, replay, tune, tuning_db
+from monomoe_gen.campaign import Plan, Progress, Report
+from monomoe_gen.device import KNOWN
+from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.protocol import (
+    Cell,
+    CellErrors,
+    Done,
+    Event,
+    Failed,
+    Floor,
+    Measure,
+    Ready,
+    Stage,
+    decode_request,
+    encode,
+)
+from monomoe_gen.sandbox import Limits, Sandbox
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.tuning_db import Record
+
+H200 = KNOWN["nvidia-h200"]
+SHAPE = load_shape("qwen3.5-35b")
+SCHEDULES = [
+    Schedule(132, g_up, 1024, 128, 512, d_up, 8) for g_up in (16, 32, 64) for d_up in (4, 6, 8)
+]
+NAMES = {KernelSpec(SHAPE, s).kernel_name: s for s in SCHEDULES}
+FILES = {
+    "monomoe.cu.j2": "// sources ${sources_hash}\n"
+    'extern "C" __global__ void ${kernel_name}(int* out) { *out = ${schedule.d_up}; }\n',
+    "stream_floor.cu.j2": 'extern "C" __global__ void monomoe_stream_floor() {}\n',
+    "empty.cu": 'extern "C" __global__ void monomoe_empty() {}\n',
+}
+
+
+def made_up_us(s: Schedule, tokens: int) -> float:
+    """Best at g_up 32; d_up 4 is best for one token, d_up 8 for eight."""
+    wanted = 4 if tokens < 4 else 8
+    return 10.0 * tokens + abs(math.log2(s.g_up / 32)) + abs(s.d_up - wanted) / 4
+
+
+class FakeGpu:
+    """Makes workers that answer at once; ``faults`` says what a schedule does instead."""
+
+    def __init__(self) -> None:
+        self.faults: dict[Schedule, str] = {}
+        self.requests: list[tuple[Schedule, Measure]] = []
+        self.on_request: Callable[[int], object] = lambda count: None
+        self.workers = 0
+
+    def start(self) -> "FakeWorker":
+        self.workers += 1
+        return FakeWorker(self)
+
+    def measured(self) -> list[Schedule]:
+        """Schedules in the order of their first request."""
+        return list(dict.fromkeys(s for s, _ in self.requests))
+
+
+class FakeWorker:
+    def __init__(self, gpu: FakeGpu) -> None:
+        self.gpu = gpu
+        self.events: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
+        self.events.put(Ready({"gpu": "NVIDIA H200", "uuid": "GPU-0", "sms": 132}))
+
+    def send(self, line: str) -> None:
+        request = decode_request(line)
+        schedule = NAMES[request.kernel.name]
+        self.gpu.requests.append((schedule, request))
+        self.gpu.on_request(len(self.gpu.requests))
+        fault = self.gpu.faults.get(schedule, "")
+        for tokens in request.tokens:
+            self.events.put(Stage(f"time {tokens} tokens"))
+            if fault == "hang" and tokens == 8:
+                self.events.put(TimeoutError())
+            elif fault == "crash":
+                self.events.put(EOFError("SIGSEGV"))
+            elif fault == "launch":
+                self.events.put(Failed("kernel", "illegal address", fatal=True))
+            elif (fault == "wrong" and tokens == 8) or (fault == "wrong at 5" and tokens == 5):
+                self.events.put(Cell(tokens=tokens, status="wrong", message="cosine 0.5"))
+            else:
+                self.events.put(self.cell(schedule, tokens, request))
+        self.events.put(Done())
+
+    def cell(self, schedule: Schedule, tokens: int, request: Measure) -> Cell:
+        us = made_up_us(schedule, tokens)
+        timed = request.timed
+        return Cell(
+            tokens=tokens,
+            status="ok",
+            errors={"gaussian": CellErrors(0.9991, 0.04, 1e-3)} if request.validate else {},
+            samples=(us,) * timed.replays if timed else (),
+            floor=Floor(7.5 * tokens, 0.57) if timed else None,
+            distinct_experts=8.0 * tokens if timed else None,
+            reuse_bytes=200_000_000 if timed else None,
+            env={"sm_clock_mhz": 1980},
+        )
+
+    def receive(self, timeout_s: float) -> str:
+        event = self.events.get(timeout=5)
+        if isinstance(event, Exception):
+            raise event
+        return encode(event)
+
+    def kill(self, timeout_s: float) -> None:
+        pass
+
+
+class Bench:
+    """A project of its own with nine feasible schedules and a made-up GPU."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.gpu = root, FakeGpu()
+        self.templates = root / "templates"
+        self.templates.mkdir()
+        for name, text in FILES.items():
+            (self.templates / name).write_text(text)
+        self.database, self.folder = root / "tuning_db", root / "generated"
+        self.said: list[str] = []
+        self.progress: list[Progress] = []
+
+    def plan(self, **changes: object) -> Plan:
+        return Plan(SHAPE, database=self.database, folder=self.folder, **changes)  # type: ignore[arg-type]
+
+    def tune(self, **changes: object) -> Report:
+        return tune.tune(
+            self.plan(**changes),
+            H200,
+            say=self.said.append,
+            observe=self.progress.append,
+            sandbox=lambda: Sandbox(self.gpu.start, Limits(pause_s=0), self.root),
+        )
+
+    def replay(self, **changes: object) -> Report:
+        return replay.replay(
+            self.plan(**changes), H200, say=self.said.append, observe=self.progress.append
+        )
+
+    def records(self) -> list[Record]:
+        return tuning_db.read(tuning_db.database_path(H200.slug, SHAPE.name, self.database))
+
+    def files(self) -> dict[str, bytes]:
+        paths = [p for p in self.root.rglob("*") if p.is_file() and p.suffix != ".lock"]
+        return {str(p): p.read_bytes() for p in paths if "cache" not in p.parts}
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench(tmp_path)
+    monkeypatch.setattr("monomoe_gen.render.data_dir", lambda name: made.templates)
+    monkeypatch.setattr(tune, "feasible", lambda shape, device, tile: list(SCHEDULES))
+    monkeypatch.setenv(cubin_cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
+    return made
+
+
+def best(report: Report) -> dict[int, Schedule]:
+    return {n: Schedule.from_dict(r.schedule) for n, r in report.best.items()}
+
+
+FOR_ONE, FOR_EIGHT = SCHEDULES[3], SCHEDULES[5]
+WINNERS = {1: FOR_ONE, 2: FOR_ONE, 4: FOR_EIGHT, 8: FOR_EIGHT}
+
+
+def test_a_run_measures_everything_and_dispatches_the_best(bench: Bench) -> None:
+    report = bench.tune()
+    assert (report.measured, report.known, report.left) == (9, 0, 0)
+    assert not (report.replay or report.interrupted or report.failures)
+    assert best(report) == WINNERS
+    assert report.emission
+    table = dispatch.load(bench.folder)
+    for n, schedule in WINNERS.items():
+        match = dispatch.lookup(table, SHAPE.name, n)
+        assert (match.kernel.schedule, match.entry.time_us) == (schedule, made_up_us(schedule, n))
+        assert dispatch.read_cubin(bench.folder, match.kernel)
+    assert len(bench.progress) >= 9
+    assert bench.progress[-1].note == "best us 1:10 2:20 4:40 8:80"
+
+
+def test_each_candidate_is_compiled_once_and_timed_at_every_token_count(bench: Bench) -> None:
+    bench.tune()
+    screens = bench.gpu.requests[:9]
+    assert {r.tokens for _, r in screens} == {(1, 2, 4, 8)}
+    assert all(r.validate and r.timed and r.timed.replays == 20 for _, r in screens)
+    assert {len(r.timed.streams) for _, r in screens if r.timed} == {3}
+    half = KernelSpec(SHAPE, SCHEDULES[0]).geometry.workspace_half_bytes
+    assert {r.half_bytes for _, r in screens} == {half}
+
+
+def test_a_record_holds_the_evidence(bench: Bench) -> None:
+    bench.tune()
+    records = bench.records()
+    screens = [r for r in records if r.stage == "screen"]
+    assert len(screens) == 9 * 4
+    (record,) = [r for r in screens if r.tokens == 2 and Schedule.from_dict(r.schedule) == FOR_ONE]
+    assert record.status == "ok" and record.time_us
+    assert (record.time_us.median, record.time_us.n) == (20.0, 20)
+    assert (record.floor_us, record.empty_us, record.distinct_experts) == (15.0, 0.57, 16.0)
+    assert record.errors["gaussian"].cosine == 0.9991
+    assert record.binary and record.binary.registers > 0
+    assert record.env["uuid"] == "GPU-0"
+    assert record.env["sm_clock_mhz"] == 1980
+    assert record.env["reuse_bytes"] == 200_000_000
+
+
+def test_finalists_are_validated_for_all_tokens_and_timed_in_turns(bench: Bench) -> None:
+    bench.tune()
+    last = bench.gpu.requests[9:]
+    gates = [(s, r) for s, r in last if r.timed is None]
+    rounds = [(s, r) for s, r in last if r.timed]
+    assert {r.tokens for _, r in gates} == {tuple(range(1, 9))}
+    assert all(r.validate for _, r in gates)
+    order = [s for s, _ in rounds]
+    turn = len(gates)
+    assert len(order) == finals.ROUNDS * turn
+    assert order[:turn] == order[turn : 2 * turn] == order[2 * turn :]
+    assert all(r.timed and (r.timed.warmups, r.timed.replays) == (20, 200) for _, r in rounds)
+    final = [r for r in bench.records() if r.stage == "final"]
+    assert {r.time_us.n for r in final if r.time_us} == {200 * finals.ROUNDS}
+    assert all(r.errors for r in final)
+    leads = {(Schedule.from_dict(r.schedule), r.tokens) for r in final}
+    assert {(s, n) for n, s in WINNERS.items()} <= leads
+
+
+def test_a_second_run_continues_and_changes_nothing_when_all_is_known(bench: Bench) -> None:
+    first = bench.tune(trials=4)
+    assert (first.measured, first.left) == (4, 5)
+    before = set(bench.gpu.measured())
+    bench.gpu.requests.clear()
+    second = bench.tune()
+    assert (second.known, second.measured, second.left) == (4, 5, 0)
+    screens = [s for s, r in bench.gpu.requests if r.timed and r.timed.replays == 20]
+    assert set(screens) == set(SCHEDULES) - before
+    bench.gpu.requests.clear()
+    files = bench.files()
+    third = bench.tune()
+    assert (third.known, third.measured) == (9, 0)
+    assert bench.gpu.requests == []
+    assert bench.files() == files
+
+
+def test_a_new_token_count_is_all_that_is_measured(bench: Bench) -> None:
+    bench.tune(tokens=(1, 8))
+    bench.gpu.requests.clear()
+    report = bench.tune(tokens=(1, 2, 8))
+    assert report.measured == 9
+    assert {r.tokens for _, r in bench.gpu.requests[:9]} == {(2,)}
+
+
+def test_fresh_measures_again(bench: Bench) -> None:
+    bench.tune()
+    report = bench.tune(fresh=True)
+    assert (report.known, report.measured) == (0, 9)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        ("hang", "timeout"),
+        ("crash", "launch_error"),
+        ("launch", "launch_error"),
+        ("wrong", "wrong"),
+    ],
+)
+def test_a_bad_candidate_is_a_record_for_all_tokens_and_the_run_goes_on(
+    bench: Bench, fault: str, status: str
+) -> None:
+    bench.gpu.faults[FOR_EIGHT] = fault
+    report = bench.tune()
+    assert report.measured == 9 and report.failures == {status: 1}
+    bad = [r for r in bench.records() if Schedule.from_dict(r.schedule) == FOR_EIGHT]
+    assert {r.tokens: r.status for r in bad} == dict.fromkeys((1, 2, 4, 8), status)
+    assert all(r.message and r.time_us is None for r in bad)
+    assert FOR_EIGHT not in best(report).values()
+    assert bench.gpu.workers == (1 if fault == "wrong" else 2)
+    assert report.restarts == bench.gpu.workers - 1
+    bench.gpu.requests.clear()
+    assert bench.tune().known == 9
+    assert FOR_EIGHT not in bench.gpu.measured()
+
+
+def test_a_finalist_that_is_wrong_for_a_count_nobody_asked_for_loses(bench: Bench) -> None:
+    """Dispatch would let the kernel serve five tokens."""
+    bench.gpu.faults[FOR_EIGHT] = "wrong at 5"
+    report = bench.tune()
+    assert report.failures == {"wrong": 1}
+    assert FOR_EIGHT not in best(report).values()
+    final = [r for r in bench.records() if r.stage == "final"]
+    assert {r.status for r in final if Schedule.from_dict(r.schedule) == FOR_EIGHT} == {"wrong"}
+    table = dispatch.load(bench.folder)
+    assert FOR_EIGHT not in {k.schedule for k in table.kernels}
+
+
+def test_a_candidate_that_does_not_compile_is_a_record(bench: Bench) -> None:
+    text = FILES["monomoe.cu.j2"]
+    (bench.templates / "monomoe.cu.j2").write_text(
+        text + "//% if schedule.g_up == 64\n#error no room\n//% endif\n"
+    )
+    report = bench.tune()
+    assert report.failures == {"compile_error": 3}
+    bad = [r for r in bench.records() if r.status == "compile_error"]
+    assert len(bad) == 3 * 4
+    assert all("no room" in r.message and r.binary is None for r in bad)
+    assert best(report) == WINNERS
+
+
+def test_when_nothing_works_there_is_a_report_and_no_table(bench: Bench) -> None:
+    bench.gpu.faults = dict.fromkeys(SCHEDULES, "launch")
+    report = bench.tune()
+    assert report.failures == {"launch_error": 9}
+    assert report.best == {} and report.emission is None
+    assert not bench.folder.exists()
+
+
+def test_ctrl_c_ends_after_the_candidate_and_the_next_run_continues(bench: Bench) -> None:
+    def press(count: int) -> None:
+        if count == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    bench.gpu.on_request = press
+    report = bench.tune()
+    assert report.interrupted and report.measured == 3 and report.emission is None
+    assert len(bench.records()) == 3 * 4
+    bench.gpu.on_request = lambda count: None
+    assert bench.tune().known == 3
+
+
+def test_ctrl_c_twice_aborts(bench: Bench) -> None:
+    def press(count: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    bench.gpu.on_request = press
+    with pytest.raises(KeyboardInterrupt):
+        bench.tune()
+    assert bench.records() == []
+
+
+def test_the_budget_ends_the_search_and_the_best_so_far_is_dispatched(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = 0.0
+    monkeypatch.setattr(tune.time, "monotonic", lambda: gone)
+
+    def work(count: int) -> None:
+        nonlocal gone
+        gone += 10
+
+    bench.gpu.on_request = work
+    report = bench.tune(budget_s=50)
+    assert report.measured == 4  # 40 of 50 seconds, the rest is for the finalists
+    assert set(report.best) == {1, 2, 4, 8} and report.emission
+
+
+def test_optuna_proposes_when_the_space_exceeds_the_trials(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders: list[bool] = []
+    ask = tune.Search.ask
+
+    def spy(self: tune.Search, in_order: bool) -> Schedule | None:
+        orders.append(in_order)
+        return ask(self, in_order)
+
+    monkeypatch.setattr(tune.Search, "ask", spy)
+    bench.tune(trials=5)
+    assert len(orders) == 5 and not any(orders)
+    orders.clear()
+    bench.tune()
+    assert len(orders) >= 4 and all(orders)
+
+
+def test_records_of_older_templates_only_point_the_way(bench: Bench) -> None:
+    bench.tune()
+    (bench.templates / "monomoe.cu.j2").write_text("// new\n" + FILES["monomoe.cu.j2"])
+    bench.gpu.requests.clear()
+    report = bench.tune(trials=2)
+    assert (report.known, report.measured) == (0, 2)
+    assert set(bench.gpu.measured()[:2]) <= {FOR_ONE, *SCHEDULES}
+    assert FOR_ONE in bench.gpu.measured()[:2]
+
+
+def test_two_runs_do_not_measure_at_once(bench: Bench) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def wait(count: int) -> None:
+        inside.set()
+        leave.wait(30)
+
+    bench.gpu.on_request = wait
+    first = threading.Thread(target=bench.tune)
+    first.start()
+    try:
+        assert inside.wait(30)
+        with pytest.raises(EnvironmentProblem, match="another process is measuring"):
+            tune.tune(
+                bench.plan(),
+                H200,
+                sandbox=lambda: Sandbox(bench.gpu.start, Limits(lock_s=0.1), bench.root),
+            )
+    finally:
+        leave.set()
+        first.join()
+
+
+def test_a_replay_finds_what_is_recorded_and_touches_nothing(bench: Bench) -> None:
+    bench.tune()
+    bench.said.clear()
+    bench.progress.clear()
+    files = bench.files()
+    report = bench.replay()
+    assert bench.said[0].startswith("no CUDA device: replaying 9 recorded schedules")
+    assert (report.replay, report.measured, report.known) == (True, 0, 9)
+    assert best(report) == WINNERS
+    assert report.emission and report.emission.written == report.emission.removed == ()
+    assert bench.files() == files
+    assert [p.done for p in bench.progress] == list(range(1, 10))
+
+
+def test_a_replay_writes_a_missing_table_from_the_records(bench: Bench) -> None:
+    bench.tune()
+    files = bench.files()
+    for path in bench.folder.iterdir():
+        path.unlink()
+    report = bench.replay(trials=2)
+    assert report.emission and len(report.emission.written) == 5
+    assert bench.files() == files
+
+
+def test_a_replay_counts_failures_and_invents_nothing(bench: Bench) -> None:
+    bench.gpu.faults[FOR_EIGHT] = "wrong"
+    bench.tune()
+    report = bench.replay()
+    assert report.failures == {"wrong": 1}
+    assert FOR_EIGHT not in best(report).values()
+
+
+def test_a_replay_without_records_is_refused(bench: Bench) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"nothing is recorded for qwen3\.5-35b"):
+        bench.replay()
+    assert bench.said[0].startswith("no CUDA device")
+
+
+def test_a_replay_of_older_templates_keeps_the_table_and_says_so(bench: Bench) -> None:
+    bench.tune()
+    files = bench.files()
+    template = bench.templates / "monomoe.cu.j2"
+    template.write_text("// new\n" + FILES["monomoe.cu.j2"])
+    report = bench.replay()
+    assert report.known == 0 and report.best == {}
+    assert any("older sources" in text for text in bench.said)
+    assert report.emission and len(report.emission.notes) == 4
+    template.write_text(FILES["monomoe.cu.j2"])
+    assert bench.files() == files
+
+
+def test_the_token_tile_fits_the_largest_count() -> None:
+    plan = Plan(SHAPE, tokens=(1, 9))
+    assert plan.token_tile == 16
+    assert dataclasses.replace(plan, tokens=(8,)).token_tile == 8
