@@ -21,7 +21,7 @@ install: $(INSTALLED) ## make .venv with everything in it
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(CLEAR) $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[cuda$(CUDA),dev]'
+	$(BIN)/pip install --constraint constraints.txt --editable '.[cuda$(CUDA),dev]'
 	touch $@
 
 tune: $(INSTALLED) ## tune MODEL on this machine's GPU, or replay its records without one
