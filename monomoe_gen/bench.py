@@ -69,7 +69,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the launches of one graph read, on the GPU.
+    """What the launches of one graph read.
 
     x bf16 ``[B, H]`` for all launches, logits ``[LAUNCHES, B, E]`` in the shape's type, bias fp32
     ``[E]`` or None, ``experts`` int32 ``[LAUNCHES, most]``: the active experts of each launch,
@@ -97,8 +97,10 @@ class Floors:
     empty_us: float
 
 
-def make_inputs(shape: Shape, tokens: int, routing: str, l2_bytes: int, seed: int) -> Inputs:
-    """The inputs of a graph on torch's current CUDA device.
+def make_inputs(
+    shape: Shape, tokens: int, routing: str, l2_bytes: int, seed: int, device: torch.device
+) -> Inputs:
+    """The inputs of a graph, on ``device``.
 
     Raises:
         MonomoeError: the weights would not be cold: less than twice ``l2_bytes`` between two uses.
@@ -114,10 +116,10 @@ def make_inputs(shape: Shape, tokens: int, routing: str, l2_bytes: int, seed: in
     for row, active in zip(experts, drawn.active, strict=True):
         row[: len(active)] = active
     return Inputs(
-        x=activations(shape, tokens, "gaussian", seed).cuda(),
-        logits=drawn.logits.to("cuda", getattr(torch, shape.logits_dtype)),
-        bias=None if drawn.bias is None else drawn.bias.cuda(),
-        experts=torch.from_numpy(experts).cuda(),
+        x=activations(shape, tokens, "gaussian", seed).to(device),
+        logits=drawn.logits.to(device, getattr(torch, shape.logits_dtype)),
+        bias=None if drawn.bias is None else drawn.bias.to(device),
+        experts=torch.from_numpy(experts).to(device),
         counts=tuple(drawn.distinct),
         reuse_bytes=drawn.reuse_bytes,
     )

@@ -44,6 +44,7 @@ from monomoe_gen.workload import block_weights, validation_cases
 
 PREPARE_S = 180.0  # to draw the weights of a layer, or to compute the answers of all cases
 TIMED_LAYER = "gaussian"
+CUDA = torch.device("cuda")
 T = TypeVar("T")
 CUDA_ERRORS = (torch.AcceleratorError,) if hasattr(torch, "AcceleratorError") else (RuntimeError,)
 
@@ -59,7 +60,7 @@ class Testbed:
         """A layer in checkpoint layout and packed."""
 
         def make() -> tuple[BlockWeights, LayerWeights]:
-            b = block_weights(self.shape, distribution, self.seed, "cuda")
+            b = block_weights(self.shape, distribution, self.seed, CUDA)
             return b, LayerWeights(pack_w13(b.w13), b.w13_scale, pack_w2(b.w2), b.w2_scale)
 
         return self._once(("layer", distribution), make)
@@ -79,7 +80,9 @@ class Testbed:
         """What timed launches read."""
 
         def make() -> bench.Inputs:
-            return bench.make_inputs(self.shape, tokens, routing, self.device.l2_bytes, self.seed)
+            return bench.make_inputs(
+                self.shape, tokens, routing, self.device.l2_bytes, self.seed, CUDA
+            )
 
         return self._once(("inputs", tokens, routing), make)
 
@@ -119,7 +122,7 @@ class Server:
             bed = self.testbed = Testbed(shape, self.device, request.seed)
         yield Stage("load the kernel")
         kernel = _load(request.kernel)
-        workspace = Workspace.allocate(request.half_bytes, torch.device("cuda"))
+        workspace = Workspace.allocate(request.half_bytes, CUDA)
         for tokens in request.tokens:
             verdict = Verdict("ok", "", {})
             if request.validate:

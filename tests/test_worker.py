@@ -1,0 +1,166 @@
+"""What the worker answers, with the GPU replaced: the order of events, and whose fault it is."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from monomoe_gen import bench, worker
+from monomoe_gen.device import KNOWN
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.protocol import Cell, Done, Event, Image, Measure, Stage, Timed
+from monomoe_gen.sandbox import Limits, Sandbox
+from monomoe_gen.shapes import Shape, load_shape
+from monomoe_gen.validate import Errors, Verdict
+from monomoe_gen.worker_process import ProcessWorker
+
+SHAPE = load_shape("qwen3.5-35b")
+EMPTY = Image("empty", b"", 1, 32, 0)
+TIMED = Timed(3, 20, (EMPTY,), EMPTY)
+GOOD = Verdict("ok", "", {"gaussian": Errors(0.9991, 0.04, 1e-3)})
+WRONG = Verdict("wrong", "token 1: cosine 0.5", {"gaussian": Errors(0.5, 0.9, 0.8)})
+
+
+def request(
+    shape: Shape = SHAPE, validate: bool = True, timed: Timed | None = TIMED, seed: int = 0
+) -> Measure:
+    return Measure(shape.to_dict(), EMPTY, 256, (1, 8), "uniform", validate, timed, seed)
+
+
+class FakeBed:
+    made: list[tuple[str, int]] = []  # noqa: RUF012 - emptied by the fixture
+
+    def __init__(self, shape: Shape, device: object, seed: int) -> None:
+        self.shape, self.seed = shape, seed
+        self.made.append((shape.name, seed))
+
+    def layer(self, distribution: str) -> tuple[str, str]:
+        return "block", "packed"
+
+    def problems(self, tokens: int) -> int:
+        return tokens
+
+    def inputs(self, tokens: int, routing: str) -> SimpleNamespace:
+        return SimpleNamespace(distinct_experts=7.5, reuse_bytes=10**9)
+
+    def floors(self, tokens: int, routing: str, timed: Timed) -> bench.Floors:
+        return bench.Floors(7.5, 0.57)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> worker.Server:
+    FakeBed.made.clear()
+    monkeypatch.setattr(worker, "Testbed", FakeBed)
+    monkeypatch.setattr(worker, "CUDA", torch.device("cpu"))
+    monkeypatch.setattr(worker, "_load", lambda image: image)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(worker, "check", lambda run, problems, half: GOOD)
+
+    def time_kernel(kernel, layer, inputs, workspace, effort):  # type: ignore[no-untyped-def]
+        assert layer == "packed" and workspace.half_bytes == 256
+        return bench.Timing((15.0,) * effort.replays)
+
+    monkeypatch.setattr(bench, "time_kernel", time_kernel)
+    gpu = SimpleNamespace(state=lambda: {"sm_clock_mhz": 1980})
+    return worker.Server(KNOWN["nvidia-h200"], gpu)  # type: ignore[arg-type]
+
+
+def names(events: list[Event]) -> list[str]:
+    return [e.name if isinstance(e, Stage) else e.kind for e in events]
+
+
+def test_every_step_that_may_hang_is_announced(server: worker.Server) -> None:
+    events = list(server.measure(request()))
+    one = [
+        "prepare the validation of 1 tokens",
+        "validate 1 tokens",
+        "prepare the timing of 1 tokens",
+        "time 1 tokens",
+        "cell",
+    ]
+    eight = [name.replace("1", "8") for name in one]
+    assert names(events) == ["load the kernel", *one, *eight, "done"]
+    cell = next(e for e in events if isinstance(e, Cell))
+    assert cell.samples == (15.0,) * 20
+    assert cell.floor and (cell.floor.stream_us, cell.floor.empty_us) == (7.5, 0.57)
+    assert (cell.distinct_experts, cell.reuse_bytes) == (7.5, 10**9)
+    assert cell.errors["gaussian"].cosine == 0.9991
+    assert cell.env == {"sm_clock_mhz": 1980}
+
+
+def test_what_is_wrong_is_not_timed(server: worker.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "check", lambda run, problems, half: WRONG)
+    cells = [e for e in server.measure(request()) if isinstance(e, Cell)]
+    assert [(c.status, c.message, c.samples) for c in cells] == [("wrong", WRONG.message, ())] * 2
+
+
+def test_either_half_can_be_left_out(server: worker.Server) -> None:
+    only_valid = names(list(server.measure(request(timed=None))))
+    assert not any("tim" in name for name in only_valid)
+    only_timed = names(list(server.measure(request(validate=False))))
+    assert not any("valid" in name for name in only_timed)
+
+
+def test_the_layers_of_a_shape_are_kept(server: worker.Server) -> None:
+    other = load_shape("glm-5.2-tp8")
+    for asked in (request(), request(), request(seed=1), request(other), request(other)):
+        assert isinstance(list(server.measure(asked))[-1], Done)
+    assert FakeBed.made == [(SHAPE.name, 0), (SHAPE.name, 1), (other.name, 0)]
+
+
+SCRIPT = """
+import torch
+from monomoe_gen import worker
+from monomoe_gen.errors import LaunchError, MonomoeError
+from monomoe_gen.protocol import Done, Ready, Stage
+
+class Fake:
+    def __init__(self, *args): pass
+    def measure(self, request):
+        print("libraries may print")
+        yield Stage("load the kernel")
+        error = {
+            "launch": LaunchError("no room"),
+            "request": MonomoeError("cannot be cold"),
+            "bug": TypeError("oops"),
+            "cuda": worker.CUDA_ERRORS[0]("CUDA error: an illegal memory access"),
+        }.get(request.kernel.name)
+        if error:
+            raise error
+        yield Done()
+
+worker.open_gpu = lambda: (None, None, Ready({"gpu": "g", "uuid": "GPU-1", "sms": 1}))
+worker.Server = Fake
+worker._gpu_works = lambda: True
+worker.serve()
+"""
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[[Sandbox, str], str]:
+    def make(box: Sandbox, act: str) -> str:
+        asked = Measure(SHAPE.to_dict(), Image(act, b"", 1, 32, 0), 256, (), "uniform", True, None)
+        return box.measure(asked).message
+
+    return make
+
+
+def test_each_error_is_told_from_the_others(
+    ask: Callable[[Sandbox, str], str], tmp_path: Path
+) -> None:
+    command = (sys.executable, "-c", SCRIPT)
+    limits = Limits(start_s=60, stage_s=20, pause_s=0)
+    with Sandbox(lambda: ProcessWorker(command), limits, tmp_path) as box:
+        assert ask(box, "fine") == ""
+        assert ask(box, "launch") == "load the kernel: no room"
+        with pytest.raises(MonomoeError, match="cannot be cold"):
+            ask(box, "request")
+        assert box.restarts == 0
+        assert ask(box, "cuda") == "load the kernel: CUDA error: an illegal memory access"
+        assert box.restarts == 1
+        assert ask(box, "fine") == ""
+        with pytest.raises(RuntimeError, match=r"TypeError: oops"):
+            ask(box, "bug")
