@@ -229,8 +229,11 @@ def serve() -> None:
             failure = Failed("kernel", str(error).strip(), fatal=True)
         except MonomoeError as error:
             failure = Failed("request", str(error), fatal=False)
-        except Exception:
-            failure = Failed("worker", traceback.format_exc(), fatal=True)
+        except Exception as error:
+            if isinstance(error, RuntimeError) and not _gpu_works():
+                failure = Failed("kernel", str(error).strip(), fatal=True)
+            else:
+                failure = Failed("worker", traceback.format_exc(), fatal=True)
         if failure:
             emit(failure)
         if failure and failure.fatal:

@@ -42,9 +42,13 @@ class Workspaces:
         index = device_index(device)
         key = index, torch.cuda.current_stream(index).cuda_stream
         found = self._by_stream.get(key)
-        if found is not None and found.half_bytes >= half_bytes:
+        if found is not None and found.half_bytes >= half_bytes and index in self._spare:
             return found
         capturing = torch.cuda.is_current_stream_capturing()
+        if found is not None and found.half_bytes >= half_bytes:
+            if not capturing:
+                self.reserve(device, half_bytes)
+            return found
         with self._lock:
             if found is not None:
                 self._retired.append(found)

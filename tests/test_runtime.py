@@ -117,8 +117,8 @@ def test_a_capture_takes_what_was_set_aside_before(cuda: Cuda) -> None:
         cuda.stream = 2
         with pytest.raises(LaunchError, match="no workspace is left for it"):
             spaces.get(CPU, 256)
-    cuda.stream, cuda.capturing = 3, False
-    spaces.get(CPU, 256)
+    cuda.stream, cuda.capturing = 1, False
+    assert spaces.get(CPU, 256) is space  # and sets the next one aside
     cuda.stream, cuda.capturing = 2, True
     assert spaces.get(CPU, 256) is not space
 
