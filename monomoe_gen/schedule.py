@@ -242,10 +242,7 @@ class Geometry:
         return {
             "ring": self.ring_bytes,
             "x": tile * (shape.hidden + ROW_PAD),
-            "h or candidates": max(
-                self.h_slots * tile * (shape.intermediate + ROW_PAD),
-                MMA_WARPS * 32 * self.lane_experts * 8,
-            ),
+            "h": self.h_slots * tile * (shape.intermediate + ROW_PAD),
             "partials": MMA_WARPS * partials * (tile // 8) * 512,
             "x_scale": shape.hidden // SCALE_BLOCK * tile * 4,
             "h_scale": self.h_slots * self.down_scale_rows * shape.intermediate // SCALE_BLOCK * tile * 4,

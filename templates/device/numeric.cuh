@@ -14,9 +14,10 @@ MONOMOE_DEVICE float negative_infinity() { return bits_to_float(0xff800000u); }
 MONOMOE_DEVICE float bf16_to_float(Bf16 value) { return bits_to_float(static_cast<u32>(value) << 16); }
 MONOMOE_DEVICE F32x2 bf16x2_to_float(u32 pair) { return {bits_to_float(pair << 16), bits_to_float(pair & 0xffff0000u)}; }
 
-// Largest magnitude of four bf16 values, as bf16 bits; a NaN is larger than every number.
-MONOMOE_DEVICE u32 bf16x4_absolute_max(U32x2 four) {
-    const u32 pair = __vmaxu2(four.x & 0x7fff7fffu, four.y & 0x7fff7fffu);
+// Largest magnitude of eight bf16 values, as bf16 bits; a NaN is larger than every number.
+MONOMOE_DEVICE u32 bf16x8_absolute_max(U32x4 v) {
+    constexpr u32 kMagnitude = 0x7fff7fffu;
+    const u32 pair = __vmaxu2(__vmaxu2(v.x & kMagnitude, v.y & kMagnitude), __vmaxu2(v.z & kMagnitude, v.w & kMagnitude));
     return max(pair & 0xffffu, pair >> 16);
 }
 
@@ -51,9 +52,19 @@ MONOMOE_DEVICE U32x2 e4m3x4_to_half(u32 bytes) {
 
 MONOMOE_DEVICE float absolute(float value) { return fabsf(value); }
 MONOMOE_DEVICE float maximum(float a, float b) { return fmaxf(a, b); }
-MONOMOE_DEVICE float exponential(float value) { return expf(value); }
-// Relative error about 2^-21; enough before an 8-bit quantization.
+MONOMOE_DEVICE u32 maximum(u32 a, u32 b) { return max(a, b); }
+MONOMOE_DEVICE float minimum(float a, float b) { return fminf(a, b); }
+// Relative error about 2^-21 for arguments around 1, growing with their size.
 MONOMOE_DEVICE float exponential_fast(float value) { return __expf(value); }
+// Correctly rounded for normal operands and quotients, in a handful of instructions: an approximate reciprocal, one
+// Newton step, and a correction of the quotient by its exact remainder (Markstein 1990). |b| <= 2^126.
+MONOMOE_DEVICE float divide_rounded(float a, float b) {
+    float approximate;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(approximate) : "f"(b));
+    const float reciprocal = fmaf(approximate, fmaf(-b, approximate, 1.f), approximate);
+    const float quotient = a * reciprocal;
+    return fmaf(fmaf(-b, quotient, a), reciprocal, quotient);
+}
 MONOMOE_DEVICE float divide_fast(float a, float b) { return __fdividef(a, b); }
 
 }  // namespace device

@@ -14,6 +14,8 @@ MONOMOE_DEVICE u32 shuffle_up(u32 value, u32 delta) { return __shfl_up_sync(kAll
 MONOMOE_DEVICE u32 ballot(bool predicate) { return __ballot_sync(kAllLanes, predicate); }
 MONOMOE_DEVICE bool all(bool predicate) { return __all_sync(kAllLanes, predicate); }
 MONOMOE_DEVICE u32 reduce_max(u32 value) { return __reduce_max_sync(kAllLanes, value); }
+MONOMOE_DEVICE u32 reduce_min(u32 value) { return __reduce_min_sync(kAllLanes, value); }
+MONOMOE_DEVICE u32 reduce_add(u32 value) { return __reduce_add_sync(kAllLanes, value); }
 MONOMOE_DEVICE void sync_warp() { __syncwarp(); }
 
 MONOMOE_DEVICE u32 count_bits(u32 mask) { return __popc(mask); }

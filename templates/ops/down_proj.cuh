@@ -46,31 +46,37 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const float weight_scale =
             has_scale ? device::load_input(args.w2_scale + (expert.expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks)
                       : 0.f;
-        if (round) device::mbarrier_wait(&s.h_empty[slot], (round - 1) & 1);
+        if (round) device::mbarrier_wait(&s.barrier.h_empty[slot], (round - 1) & 1);
         u32 rank = 0;
 #pragma unroll 1
         for (u32 left = expert.tokens; left; left &= left - 1, ++rank) {
             if (rank % kSlotWarps != part) continue;
             const u32 token = device::lowest_bit(left);
-            const bool mine = lane < shape::kTopK && s.selected[token][lane] == expert.expert;
-            const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(mine))];
+            const bool here = lane < shape::kTopK && s.selected[token][lane] == expert.expert;
+            const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(here))];
             F32x4 row[kBlocks];
             receive_row(row, handoff.h_row(expert.first_row + rank), lane);
-            float my_scale = 0.f;
+            u32 my_amax = 0;  // of block lane % kBlocks
 #pragma unroll
             for (u32 b = 0; b < kBlocks; ++b) {
                 const F32x4 v = row[b];
                 const float high = device::maximum(device::maximum(device::absolute(v.x), device::absolute(v.y)),
                                                    device::maximum(device::absolute(v.z), device::absolute(v.w)));
-                const QuantScale q = QuantScale::of(device::bits_to_float(device::reduce_max(device::float_to_bits(high))));
-                *reinterpret_cast<u32*>(&s.h[slot][token][b * schedule::kScaleBlock + 4 * lane]) =
-                    device::float_to_e4m3x4(v.x * q.inverse, v.y * q.inverse, v.z * q.inverse, v.w * q.inverse);
-                my_scale = lane % kBlocks == b ? q.scale : my_scale;
+                const u32 amax = device::reduce_max(device::float_to_bits(high));
+                my_amax = lane % kBlocks == b ? amax : my_amax;
             }
-            if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][token] = my_scale * weight_scale * routing_weight;
+            const QuantScale mine = QuantScale::of(device::bits_to_float(my_amax));
+#pragma unroll
+            for (u32 b = 0; b < kBlocks; ++b) {
+                const F32x4 v = row[b];
+                const float inverse = device::shuffle(mine.inverse, b);
+                *reinterpret_cast<u32*>(&s.h[slot][token][b * schedule::kScaleBlock + 4 * lane]) =
+                    device::float_to_e4m3x4(v.x * inverse, v.y * inverse, v.z * inverse, v.w * inverse);
+            }
+            if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][token] = mine.scale * weight_scale * routing_weight;
         }
         device::sync_warp();
-        if (lane == 0) device::mbarrier_arrive(&s.h_full[slot]);
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[slot]);
         trace.mark(Event::kRequantized, local);
     }
 }
@@ -96,7 +102,7 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
         const u32 tokens = present ? s.active[share.expert(mine)].tokens : 0;
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerExpertDown; ++k) {
-            if (present && k == 0) device::mbarrier_wait(&s.h_full[slot], (mine / schedule::kHSlots) & 1);
+            if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], (mine / schedule::kHSlots) & 1);
             trace.mark(Event::kHReady, local);
             ring.wait(s);
             trace.mark(Event::kStageFull, local);
@@ -131,7 +137,7 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
             }
             ring.release<Stage>(s, lane);
         }
-        if (present && lane == 0) device::mbarrier_arrive(&s.h_empty[slot]);
+        if (present && lane == 0) device::mbarrier_arrive(&s.barrier.h_empty[slot]);
         trace.mark(Event::kStageDone, local);
     }
 }

@@ -52,7 +52,7 @@ MONOMOE_DEVICE void open_epoch(const Args& args, SharedStorage& s) {
     const u32 epoch = words.y;
     s.epoch = epoch;
     s.dirty_bytes = epoch ? words.z : words.w;
-    device::mbarrier_arrive(&s.listed);
+    device::mbarrier_arrive(&s.barrier.listed);
     if (device::atomic_increment_wrap(&header->done, schedule::kGrid - 1) == schedule::kGrid - 1) {
         device::store_relaxed(&header->dirty_bytes[epoch], HandOff::bytes(args.tokens));
         device::store_relaxed(&header->epoch, epoch ^ 1);

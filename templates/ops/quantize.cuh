@@ -8,74 +8,70 @@
 
 constexpr float kE4m3Max = 448.f;
 constexpr float kSmallestAmax = 1.504632769052528e-36f;  // 2^-119: below it kE4m3Max / amax overflows, the block becomes 0
-
-// Few tokens leave loads to spare: a long row is then taken several blocks at a time.
-constexpr bool kClaimsWide = schedule::kHiddenBlocks > 2 * schedule::kQuantizeWarps;
+constexpr float kLargestAmax = 8.507059173023462e37f;    // 2^126: magnitudes above it saturate
 
 struct QuantScale {
     float scale;    // of the stored values
     float inverse;  // what a value is multiplied with
 
+    // A NaN stays NaN.
     MONOMOE_DEVICE static QuantScale of(float amax) {
         if (amax < kSmallestAmax) return {0.f, 0.f};
-        return {amax / kE4m3Max, kE4m3Max / amax};
+        if (amax > kLargestAmax) amax = kLargestAmax;
+        return {device::divide_rounded(amax, kE4m3Max), device::divide_rounded(kE4m3Max, amax)};
     }
 };
 
-// Quantizes column blocks until none is left. One warp; all warps that call it share the blocks.
+// Quantizes (column block, token) pairs, block by block, until none is left. One warp; all warps that call it share them.
 //   Reads     args.x
-//   Writes    x, x_scale, next_block
+//   Writes    x, x_scale, next_pair
 //   Waits on  -
-//   Signals   x_ready of the stage that a block belongs to
+//   Signals   x_ready of the stage that a pair's block belongs to
 //
-// A round takes eight (block, token) pairs: the blocks of one claim, kPairs / tokens of them when there are
-// few tokens. A lane holds four columns of every pair; lane p divides for pair p.
+// A claim is eight pairs. Half a warp loads a pair, 8 columns a lane; lane p knows where pair p lies and divides for it.
 MONOMOE_DEVICE void quantize_inputs(const Args& args, SharedStorage& s, u32 lane) {
     constexpr u32 kPairs = 8;
-    // tokens rounded up to a power of two, at most kPairs: pair p is token p % width of block p / width
-    const u32 shift = args.tokens <= 1 ? 0 : args.tokens <= 2 ? 1 : args.tokens <= 4 ? 2 : 3;
-    const u32 width = 1u << shift;
-    const u32 claim = kClaimsWide && shift < 2 ? 4 >> shift : 1;
+    const u32 half = lane / 16, column = lane % 16 * 8;
+    const u32 pairs = schedule::kHiddenBlocks * args.tokens;
+#pragma unroll 1
     for (;;) {
         u32 first = 0;
-        if (lane == 0) first = device::shared_atomic_add(&s.next_block, claim);
+        if (lane == 0) first = device::shared_atomic_add(&s.next_pair, kPairs);
         first = device::shuffle(first, 0);
-        if (first >= schedule::kHiddenBlocks) return;
-#pragma unroll 1
-        for (u32 base = 0; base < args.tokens; base += kPairs) {
-            U32x2 raw[kPairs];
+        if (first >= pairs) return;
+        const u32 block = (first + lane) / args.tokens, token = first + lane - block * args.tokens;
+        const u32 source = token * shape::kHidden + block * schedule::kScaleBlock;
+        const u32 target = token * (shape::kHidden + schedule::kRowPad) + block * schedule::kScaleBlock;
+        U32x4 raw[kPairs / 2];
 #pragma unroll
-            for (u32 p = 0; p < kPairs; ++p) {
-                const u32 block = first + (p >> shift), token = base + (p & (width - 1));
-                raw[p] = {0, 0};
-                if ((p >> shift) < claim && block < schedule::kHiddenBlocks && token < args.tokens) {
-                    const device::Bf16* source = args.x + token * shape::kHidden + block * schedule::kScaleBlock + 4 * lane;
-                    raw[p] = device::load_input(reinterpret_cast<const U32x2*>(source));
-                }
-            }
-            u32 my_amax = 0;
+        for (u32 i = 0; i < kPairs / 2; ++i) {
+            const u32 from = device::shuffle(source, 2 * i + half) + column;
+            raw[i] = {0, 0, 0, 0};
+            if (first + 2 * i + half < pairs) raw[i] = device::load_input(reinterpret_cast<const U32x4*>(args.x + from));
+        }
+        u32 my_amax = 0;
 #pragma unroll
-            for (u32 p = 0; p < kPairs; ++p) {
-                const u32 amax = device::reduce_max(device::bf16x4_absolute_max(raw[p]));
-                my_amax = lane == p ? amax : my_amax;
-            }
-            const QuantScale mine = QuantScale::of(device::bf16_to_float(static_cast<device::Bf16>(my_amax)));
+        for (u32 i = 0; i < kPairs / 2; ++i) {
+            const u32 amax = device::bf16x8_absolute_max(raw[i]);
+            const u32 low = device::reduce_max(half ? 0 : amax), high = device::reduce_max(half ? amax : 0);
+            my_amax = lane == 2 * i ? low : lane == 2 * i + 1 ? high : my_amax;
+        }
+        const QuantScale mine = QuantScale::of(device::bf16_to_float(static_cast<device::Bf16>(my_amax)));
 #pragma unroll
-            for (u32 p = 0; p < kPairs; ++p) {
-                const u32 block = first + (p >> shift), token = base + (p & (width - 1));
-                const float inverse = device::shuffle(mine.inverse, p);
-                if ((p >> shift) < claim && block < schedule::kHiddenBlocks && token < args.tokens) {
-                    const F32x2 low = device::bf16x2_to_float(raw[p].x), high = device::bf16x2_to_float(raw[p].y);
-                    *reinterpret_cast<u32*>(&s.x[token][block * schedule::kScaleBlock + 4 * lane]) =
-                        device::float_to_e4m3x4(low.x * inverse, low.y * inverse, high.x * inverse, high.y * inverse);
-                    if (lane == p) s.x_scale[block][token] = mine.scale;
-                }
+        for (u32 i = 0; i < kPairs / 2; ++i) {
+            const float inverse = device::shuffle(mine.inverse, 2 * i + half);
+            const u32 to = device::shuffle(target, 2 * i + half) + column;
+            const F32x2 a = device::bf16x2_to_float(raw[i].x), b = device::bf16x2_to_float(raw[i].y);
+            const F32x2 c = device::bf16x2_to_float(raw[i].z), d = device::bf16x2_to_float(raw[i].w);
+            if (first + 2 * i + half < pairs) {
+                *reinterpret_cast<U32x2*>(s.x[0] + to) = {
+                    device::float_to_e4m3x4(a.x * inverse, a.y * inverse, b.x * inverse, b.y * inverse),
+                    device::float_to_e4m3x4(c.x * inverse, c.y * inverse, d.x * inverse, d.y * inverse)};
             }
         }
+        const bool valid = lane < kPairs && first + lane < pairs;
+        if (valid) s.x_scale[block][token] = mine.scale;
         device::sync_warp();
-        const u32 block = first + lane;
-        if (lane < claim && block < schedule::kHiddenBlocks) {
-            device::mbarrier_arrive(&s.x_ready[block / schedule::UpStage::kColumnBlocks]);
-        }
+        if (valid) device::mbarrier_arrive(&s.barrier.x_ready[block / schedule::UpStage::kColumnBlocks]);
     }
 }

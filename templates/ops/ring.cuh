@@ -46,13 +46,13 @@ struct RingWriter {
     MONOMOE_DEVICE void open(u32 bytes) {
         while (stages_in_flight<Stage>() >= Stage::kInFlight || in_flight == schedule::kRingStages ||
                free_bytes < Stage::kBytes) {
-            device::mbarrier_wait(&storage.empty[tail.index], tail.parity);
+            device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity);
             tail.advance();
             --in_flight;
             free_bytes += up_in_flight ? schedule::UpStage::kBytes : schedule::DownStage::kBytes;
             if (up_in_flight) --up_in_flight;
         }
-        device::mbarrier_arrive_expect(&storage.full[head.index], bytes);
+        device::mbarrier_arrive_expect(&storage.barrier.full[head.index], bytes);
     }
 
     // Copies `bytes` of whole blocks to `at` bytes from the stage's beginning.
@@ -62,9 +62,9 @@ struct RingWriter {
         if constexpr (schedule::UpStage::kBytes != schedule::DownStage::kBytes) {
             if (first > schedule::kRingBytes - start) first = schedule::kRingBytes - start;
         }
-        device::bulk_copy(storage.ring + start, source, first, &storage.full[head.index], policy);
+        device::bulk_copy(storage.ring + start, source, first, &storage.barrier.full[head.index], policy);
         if (first < bytes) {
-            device::bulk_copy(storage.ring, source + first, bytes - first, &storage.full[head.index], policy);
+            device::bulk_copy(storage.ring, source + first, bytes - first, &storage.barrier.full[head.index], policy);
         }
     }
 
@@ -83,14 +83,14 @@ struct RingReader {
     RingSlot slot;
     u32 offset = 0;
 
-    MONOMOE_DEVICE void wait(SharedStorage& s) const { device::mbarrier_wait(&s.full[slot.index], slot.parity); }
+    MONOMOE_DEVICE void wait(SharedStorage& s) const { device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity); }
     MONOMOE_DEVICE const u8* block(const SharedStorage& s, u32 index) const {
         return s.ring + ring_wrap(offset + index * schedule::kBlockBytes);
     }
     template <typename Stage>
     MONOMOE_DEVICE void release(SharedStorage& s, u32 lane) {
         device::sync_warp();
-        if (lane == 0) device::mbarrier_arrive(&s.empty[slot.index]);
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.empty[slot.index]);
         offset = ring_wrap(offset + Stage::kBytes);
         slot.advance();
     }

@@ -6,7 +6,7 @@
 #include "device/warp.cuh"
 #include "ops/trace.cuh"
 
-// Scores of one token, lane l holds experts l * kLaneExperts ... of it.
+// What a lane knows of one token: the logits (and the biases) of experts lane * kLaneExperts ...
 struct LaneLogits {
     float logit[schedule::kLaneExperts];
     float bias[schedule::kLaneExperts];
@@ -23,59 +23,137 @@ MONOMOE_DEVICE float load_logit(const Args& args, u32 token, u32 expert) {
 
 MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
     LaneLogits lanes;
+    if constexpr (sizeof(shape::Logit) == 4 && schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0) {
+#pragma unroll
+        for (u32 j = 0; j < schedule::kLaneExperts; j += 4) {
+            const u32 expert = lane * schedule::kLaneExperts + j;
+            const F32x4 four = device::load_input(reinterpret_cast<const F32x4*>(args.logits + token * shape::kExperts + expert));
+            lanes.logit[j] = four.x;
+            lanes.logit[j + 1] = four.y;
+            lanes.logit[j + 2] = four.z;
+            lanes.logit[j + 3] = four.w;
+            F32x4 bias = {0.f, 0.f, 0.f, 0.f};
+            if constexpr (shape::kExpertBias) bias = device::load_input(reinterpret_cast<const F32x4*>(args.bias + expert));
+            lanes.bias[j] = bias.x;
+            lanes.bias[j + 1] = bias.y;
+            lanes.bias[j + 2] = bias.z;
+            lanes.bias[j + 3] = bias.w;
+        }
+        return lanes;
+    }
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
         const u32 expert = lane * schedule::kLaneExperts + j;
-        const bool valid = expert < shape::kExperts;
-        lanes.logit[j] = valid ? load_logit(args, token, expert) : device::negative_infinity();
+        const bool valid = schedule::kLaneExperts * 32 == shape::kExperts || expert < shape::kExperts;
+        lanes.logit[j] = valid ? load_logit(args, token, expert) : 0.f;
         lanes.bias[j] = shape::kExpertBias && valid ? device::load_input(args.bias + expert) : 0.f;
     }
     return lanes;
 }
 
-// Order-preserving bits, all above 1; NaN ranks below everything as 1, and 0 means "not eligible".
+// NaN counts as -inf.
+MONOMOE_DEVICE float number(float value) { return device::maximum(value, device::negative_infinity()); }
+
+// Order-preserving bits of a number, never 0: 0 is for experts that cannot be selected.
 MONOMOE_DEVICE u32 rank_key(float score) {
-    if (score != score) return 1;
-    const u32 bits = device::float_to_bits(score + 0.f);  // -0 is +0
-    return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+    const u32 bits = device::float_to_bits(number(score) + 0.f);  // -0 is +0
+    return bits ^ (static_cast<u32>(static_cast<int>(bits) >> 31) | 0x80000000u);
 }
 
-MONOMOE_DEVICE float sigmoid(float logit) { return 1.f / (1.f + device::exponential(-logit)); }
+MONOMOE_DEVICE float sigmoid(float logit) { return device::divide_fast(1.f, 1.f + device::exponential_fast(-logit)); }
+
+// exp(logit - top) where top is the largest logit that counts; NaN has no share, equal infinities have equal ones.
+MONOMOE_DEVICE float softmax_share(float logit, float top) {
+    if (number(logit) == top) return logit == logit ? 1.f : 0.f;
+    return device::exponential_fast(number(logit) - top);
+}
 
 MONOMOE_DEVICE float sum_lanes(float value) {
-#pragma unroll
+#pragma unroll 1
     for (u32 mask = 16; mask; mask >>= 1) value += device::shuffle_xor(value, mask);
     return value;
 }
 
 MONOMOE_DEVICE float max_lanes(float value) {
-#pragma unroll
+#pragma unroll 1
     for (u32 mask = 16; mask; mask >>= 1) value = device::maximum(value, device::shuffle_xor(value, mask));
     return value;
 }
 
-// Drops the experts outside the kTopKGroups best groups; a group's score is the sum of its two best.
-MONOMOE_DEVICE void keep_best_groups(const float (&score)[schedule::kLaneExperts], u32 (&key)[schedule::kLaneExperts],
+// A lane's extremes, as balanced trees.
+MONOMOE_DEVICE u32 greatest_of(const u32 (&value)[schedule::kLaneExperts]) {
+    u32 v[schedule::kLaneExperts];
+#pragma unroll
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) v[j] = value[j];
+#pragma unroll
+    for (u32 width = 1; width < schedule::kLaneExperts; width *= 2) {
+#pragma unroll
+        for (u32 j = 0; j + width < schedule::kLaneExperts; j += 2 * width) v[j] = device::maximum(v[j], v[j + width]);
+    }
+    return v[0];
+}
+MONOMOE_DEVICE u32 least_of(const u32 (&value)[schedule::kLaneExperts]) {
+    u32 v[schedule::kLaneExperts];
+#pragma unroll
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) v[j] = ~value[j];
+    return ~greatest_of(v);
+}
+
+// Sum of `count` (at most kMost) over the lanes before this one.
+template <u32 kMost>
+MONOMOE_DEVICE u32 count_before(u32 count, u32 lane) {
+    u32 before = 0;
+#pragma unroll
+    for (u32 bit = 1; bit <= kMost; bit <<= 1) {
+        before += bit * device::count_bits(device::ballot(count & bit) & ((1u << lane) - 1));
+    }
+    return before;
+}
+
+// The value that ranks an expert: the logit, the sigmoid, or a score plus the bias.
+MONOMOE_DEVICE void rank_values(float (&value)[schedule::kLaneExperts], const LaneLogits& lanes, u32 lane) {
+    float top = 0.f, sum = 1.f;
+    if constexpr (shape::kSoftmax && shape::kExpertBias) {
+        top = device::negative_infinity();
+        sum = 0.f;
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            if (lane * schedule::kLaneExperts + j < shape::kExperts) top = device::maximum(top, lanes.logit[j]);
+        }
+        top = max_lanes(top);
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            if (lane * schedule::kLaneExperts + j < shape::kExperts) sum += softmax_share(lanes.logit[j], top);
+        }
+        sum = sum_lanes(sum);
+    }
+#pragma unroll
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+        value[j] = lanes.logit[j];
+        if constexpr (!shape::kSoftmax) value[j] = sigmoid(value[j]);
+        if constexpr (shape::kSoftmax && shape::kExpertBias) value[j] = softmax_share(value[j], top) / sum;
+        if constexpr (shape::kExpertBias) value[j] += lanes.bias[j];
+    }
+}
+
+// Drops the experts outside the kTopKGroups best groups; a group's value is the sum of its two best.
+MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts], u32 (&key)[schedule::kLaneExperts],
                                      u32 lane) {
     constexpr u32 kLanes = shape::kExperts / shape::kGroups / schedule::kLaneExperts;  // of one group
     float best = device::negative_infinity(), second = best;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        const float s = score[j] == score[j] ? score[j] : device::negative_infinity();
-        second = device::maximum(second, best < s ? best : s);
-        best = device::maximum(best, s);
+        second = device::maximum(second, device::minimum(best, number(value[j])));
+        best = device::maximum(best, value[j]);
     }
-#pragma unroll
+#pragma unroll 1
     for (u32 mask = kLanes / 2; mask; mask >>= 1) {
         const float other_best = device::shuffle_xor(best, mask);
         const float other_second = device::shuffle_xor(second, mask);
-        const float lower = best < other_best ? best : other_best;
+        second = device::maximum(device::minimum(best, other_best), device::maximum(second, other_second));
         best = device::maximum(best, other_best);
-        second = device::maximum(lower, device::maximum(second, other_second));
     }
     const u32 mine = rank_key(best + second);
     u32 better = 0;
-#pragma unroll
+#pragma unroll 1
     for (u32 group = 0; group < shape::kGroups; ++group) {
         const u32 other = device::shuffle(mine, group * kLanes);
         better += other > mine || (other == mine && group < lane / kLanes);
@@ -86,148 +164,151 @@ MONOMOE_DEVICE void keep_best_groups(const float (&score)[schedule::kLaneExperts
     }
 }
 
-// Selects the experts of one token. One warp.
+// Selects the experts of one token. One warp. Returns the chosen ones of this lane's experts as bits.
 //   Reads     its lanes' logits
-//   Writes    selected[token], expert_tokens, its row of candidates
+//   Writes    expert_tokens
 //   Waits on  -
 //   Signals   - (the caller arrives on routed after its last token)
 //
-// The kTopK-th largest lane maximum bounds the kTopK-th largest score from below, so only scores of at least
-// that can be selected: usually a dozen, which are then ranked by counting.
-MONOMOE_DEVICE void select_experts(SharedStorage& s, const LaneLogits& lanes, Tracer& trace, u32 token, u32 warp,
-                                   u32 lane) {
-    float score[schedule::kLaneExperts];
+// The kTopK-th largest lane maximum bounds the kTopK-th largest key from below; a few steps upwards find it.
+MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, Tracer& trace, u32 token, u32 warp, u32 lane) {
+    float value[schedule::kLaneExperts];
     u32 key[schedule::kLaneExperts];
-    u32 lane_best = 0;
-    float scale = 1.f, top = 0.f;
-    if constexpr (shape::kSoftmax && shape::kExpertBias) {
-        top = device::negative_infinity();
-        for (u32 j = 0; j < schedule::kLaneExperts; ++j) top = device::maximum(top, lanes.logit[j]);
-        top = max_lanes(top);
-        float sum = 0.f;
-        for (u32 j = 0; j < schedule::kLaneExperts; ++j) sum += device::exponential(lanes.logit[j] - top);
-        scale = sum_lanes(sum);
-    }
+    rank_values(value, lanes, lane);
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        score[j] = lanes.logit[j];
-        if constexpr (!shape::kSoftmax) score[j] = sigmoid(score[j]);
-        if constexpr (shape::kSoftmax && shape::kExpertBias) score[j] = device::exponential(score[j] - top) / scale;
-        if constexpr (shape::kExpertBias) score[j] += lanes.bias[j];
-        key[j] = lane * schedule::kLaneExperts + j < shape::kExperts ? rank_key(score[j]) : 0;
+        const bool valid = schedule::kLaneExperts * 32 == shape::kExperts || lane * schedule::kLaneExperts + j < shape::kExperts;
+        key[j] = valid ? rank_key(value[j]) : 0;
     }
-    if constexpr (shape::kGroups > 1) keep_best_groups(score, key, lane);
-#pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) lane_best = key[j] > lane_best ? key[j] : lane_best;
-
+    if constexpr (shape::kGroups > 1) keep_best_groups(value, key, lane);
+    const u32 rest = greatest_of(key);
     trace.mark(Event::kScored);
-    // Rank of this lane's maximum among the 32, by counting. The low bits make the maxima distinct; without them
-    // the bound is at most a little lower.
-    u32* const bests = reinterpret_cast<u32*>(s.candidates[warp]);
-    const u32 distinct = (lane_best & ~31u) + (31 - lane);
-    bests[lane] = distinct;
+
+    // The lane whose maximum is the kTopK-th largest of the 32, found by counting. The low bits make the maxima
+    // distinct; without them the bound is at most a little lower.
+    const u32 distinct = (rest & ~31u) + (31 - lane);
+    s.lane_best[warp][lane] = distinct;
     device::sync_warp();
-    u32 better = 0;
+    u32 better[4] = {};
 #pragma unroll
     for (u32 i = 0; i < 32; i += 4) {
-        const U32x4 four = *reinterpret_cast<const U32x4*>(bests + i);
-        better += (four.x > distinct) + (four.y > distinct) + (four.z > distinct) + (four.w > distinct);
+        const U32x4 four = *reinterpret_cast<const U32x4*>(&s.lane_best[warp][i]);
+        better[0] += four.x > distinct;
+        better[1] += four.y > distinct;
+        better[2] += four.z > distinct;
+        better[3] += four.w > distinct;
     }
-    const u32 bound_lane = device::lowest_bit(device::ballot(better == shape::kTopK - 1));
-    const u32 found = device::shuffle(lane_best & ~31u, bound_lane);
-    const u32 bound = found ? found : 1;
-
+    const bool bounds = (better[0] + better[1]) + (better[2] + better[3]) == shape::kTopK - 1;
+    u32 bound = device::shuffle(rest & ~31u, device::lowest_bit(device::ballot(bounds)));
     trace.mark(Event::kBounded);
-    u32 count = 0;
-#pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        const u32 mask = device::ballot(key[j] >= bound);
-        if (key[j] >= bound) {
-            const u32 expert = lane * schedule::kLaneExperts + j;
-            s.candidates[warp][count + device::count_bits(mask & ((1u << lane) - 1))] = u64{key[j]} << 32 | (~expert & 0xffffffffu);
-        }
-        count += device::count_bits(mask);
-    }
-    if (count + lane < (count + 3) / 4 * 4) s.candidates[warp][count + lane] = 0;
-    device::sync_warp();
-    for (u32 c = lane; c < count; c += 32) {
-        const Candidate mine = s.candidates[warp][c];
-        u32 rank = 0;
+
+    u32 chosen, above;
 #pragma unroll 1
-        for (u32 other = 0; other < count; other += 4) {
+    for (;;) {
+        chosen = 0;
+        u32 next[schedule::kLaneExperts];
 #pragma unroll
-            for (u32 i = 0; i < 4; ++i) rank += s.candidates[warp][other + i] > mine;
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            chosen += key[j] > bound ? 1u << j : 0;
+            next[j] = key[j] > bound ? key[j] : 0xffffffffu;
         }
-        if (rank < shape::kTopK) {
-            const u32 expert = ~static_cast<u32>(mine);
-            s.selected[token][rank] = static_cast<u16>(expert);
-            device::shared_atomic_or(&s.expert_tokens[expert], 1u << token);
-        }
+        above = device::reduce_add(device::count_bits(chosen));
+        const u32 least = device::reduce_min(least_of(next));
+        if (above < shape::kTopK) break;
+        bound = least;
+    }
+    // Everything above the bound is in; of those equal to it, the lowest experts.
+    u32 equal = 0;
+#pragma unroll
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) equal += key[j] == bound ? 1u << j : 0;
+    const u32 missing = shape::kTopK - above;
+    if (device::count_bits(device::ballot(equal != 0)) == missing && device::all((equal & (equal - 1)) == 0)) {
+        chosen |= equal;
+    } else {
+        u32 taken = count_before<schedule::kLaneExperts>(device::count_bits(equal), lane);
+#pragma unroll 1
+        for (; equal && taken < missing; ++taken, equal &= equal - 1) chosen |= equal & (0 - equal);
+    }
+#pragma unroll 1
+    for (u32 left = chosen; left; left &= left - 1) {
+        const u32 expert = lane * schedule::kLaneExperts + device::lowest_bit(left);
+        device::shared_atomic_or(&s.expert_tokens[expert], 1u << token);
     }
     device::sync_warp();
+    return chosen;
 }
 
 // Routing weights of one token, off the critical path. One warp.
-//   Reads     selected[token] (written by this warp), the logits again
-//   Writes    weight[token]
+//   Reads     chosen, the logits again
+//   Writes    selected[token] (ascending experts), weight[token]
 //   Waits on  -
 //   Signals   - (the caller arrives on weighted after its last token)
-MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 token, u32 lane) {
-    const bool chosen = lane < shape::kTopK;
-    const float logit = chosen ? load_logit(args, token, s.selected[token][lane]) : device::negative_infinity();
-    float weight;
-    if constexpr (shape::kSoftmax) {
-        float top, sum;
-        if constexpr (shape::kRenormalize) {
-            top = max_lanes(logit);
-            weight = chosen ? device::exponential(logit - top) : 0.f;
-            sum = sum_lanes(weight);
-        } else {
-            top = device::negative_infinity();
-            for (u32 e = lane; e < shape::kExperts; e += 32) top = device::maximum(top, load_logit(args, token, e));
-            top = max_lanes(top);
-            sum = 0.f;
-            for (u32 e = lane; e < shape::kExperts; e += 32) sum += device::exponential(load_logit(args, token, e) - top);
-            sum = sum_lanes(sum);
-            weight = chosen ? device::exponential(logit - top) : 0.f;
-        }
-        weight /= sum;
-    } else {
-        weight = chosen ? sigmoid(logit) : 0.f;
-        if constexpr (shape::kRenormalize) weight /= sum_lanes(weight);
+MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen, u32 token, u32 lane) {
+    u32 slot = count_before<schedule::kLaneExperts>(device::count_bits(chosen), lane);
+#pragma unroll 1
+    for (; chosen; chosen &= chosen - 1) {
+        s.selected[token][slot++] = static_cast<u16>(lane * schedule::kLaneExperts + device::lowest_bit(chosen));
     }
-    if (chosen) s.weight[token][lane] = weight * shape::kRoutedScaling;
+    device::sync_warp();
+    const bool has_expert = lane < shape::kTopK;
+    const float logit = has_expert ? load_logit(args, token, s.selected[token][lane]) : device::negative_infinity();
+    float weight = 0.f, sum = 1.f;
+    if constexpr (shape::kSoftmax) {
+        float top = number(logit);
+        if constexpr (!shape::kRenormalize) {
+#pragma unroll 1
+            for (u32 e = lane; e < shape::kExperts; e += 32) top = device::maximum(top, load_logit(args, token, e));
+        }
+        top = max_lanes(top);
+        if (has_expert) weight = softmax_share(logit, top);
+        float share = weight;
+        if constexpr (!shape::kRenormalize) {
+            share = 0.f;
+#pragma unroll 1
+            for (u32 e = lane; e < shape::kExperts; e += 32) share += softmax_share(load_logit(args, token, e), top);
+        }
+        sum = sum_lanes(share);
+    } else {
+        if (has_expert && logit == logit) weight = sigmoid(logit);
+        if constexpr (shape::kRenormalize) sum = sum_lanes(weight);
+    }
+    if (has_expert) s.weight[token][lane] = (sum == 0.f ? 0.f : device::divide_fast(weight, sum)) * shape::kRoutedScaling;
 }
 
-// Makes the list of active experts, ascending. One warp.
+// Makes the list of active experts, ascending: experts and tokens (kRows false), or their first rows of h (kRows
+// true). Two warps work side by side; the producer's needs no rows. One warp.
 //   Reads     expert_tokens
 //   Writes    active, active_count
 //   Waits on  routed
 //   Signals   listed
+template <bool kRows>
 MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 lane) {
-    device::mbarrier_wait(&s.routed, 0);
+    device::mbarrier_wait(&s.barrier.routed, 0);
     u32 tokens[schedule::kLaneExperts];
-    u32 mine = 0;  // experts in the low half, rows of h in the high half
+    u32 present = 0, rows = 0;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
         tokens[j] = s.expert_tokens[lane * schedule::kLaneExperts + j];
-        mine += (tokens[j] != 0) + (device::count_bits(tokens[j]) << 16);
+        present += tokens[j] ? 1u << j : 0;
+        rows += device::count_bits(tokens[j]);
     }
-    u32 before = mine;
-#pragma unroll
-    for (u32 delta = 1; delta < 32; delta <<= 1) {
-        const u32 other = device::shuffle_up(before, delta);
-        if (lane >= delta) before += other;
-    }
-    if (lane == 31) s.active_count = before & 0xffffu;
-    before -= mine;
+    const u32 mine = device::count_bits(present);
+    u32 position = count_before<schedule::kLaneExperts>(mine, lane);
+    u32 row = kRows ? count_before<schedule::kLaneExperts * schedule::kTokenTile>(rows, lane) : 0;
+    if (!kRows && lane == 31) s.active_count = position + mine;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
         if (tokens[j]) {
-            s.active[before & 0xffffu] = {static_cast<u16>(lane * schedule::kLaneExperts + j), static_cast<u16>(before >> 16), tokens[j]};
-            before += 1 + (device::count_bits(tokens[j]) << 16);
+            ActiveExpert& active = s.active[position++];
+            if constexpr (kRows) {
+                active.first_row = static_cast<u16>(row);
+                row += device::count_bits(tokens[j]);
+            } else {
+                active.expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
+                active.tokens = tokens[j];
+            }
         }
     }
     device::sync_warp();
-    if (lane == 0) device::mbarrier_arrive(&s.listed);
+    if (lane == 0) device::mbarrier_arrive(&s.barrier.listed);
 }

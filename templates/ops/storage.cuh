@@ -31,8 +31,38 @@ struct ActiveExpert {
     MONOMOE_DEVICE u32 row(u32 token) const { return first_row + device::count_bits(tokens & ((1u << token) - 1)); }
 };
 
-// A score's order-preserving bits above the complement of its expert: larger is better, lower expert first.
-using Candidate = u64;
+struct Barriers {
+    device::Mbarrier full[schedule::kRingStages];
+    device::Mbarrier empty[schedule::kRingStages];
+    device::Mbarrier x_ready[schedule::kStagesPerUnitUp];
+    device::Mbarrier h_full[schedule::kHSlots];
+    device::Mbarrier h_empty[schedule::kHSlots];
+    device::Mbarrier partial_full[2];
+    device::Mbarrier partial_empty[2];
+    device::Mbarrier routed;     // expert_tokens is complete
+    device::Mbarrier weighted;   // selected and weight are complete
+    device::Mbarrier listed;     // active, active_count, epoch and dirty_bytes are complete
+    device::Mbarrier up_ending;  // this CTA has begun its last up unit
+
+    static constexpr u32 kCount = 2 * schedule::kRingStages + schedule::kStagesPerUnitUp + 2 * schedule::kHSlots + 8;
+
+    // Arrivals that complete a phase of barrier `index`, in the order of the members.
+    static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
+        constexpr u32 kEmpty = schedule::kRingStages, kXReady = 2 * kEmpty, kHFull = kXReady + schedule::kStagesPerUnitUp;
+        constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
+        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2;
+        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; up_ending
+        if (index >= kEmpty && index < kXReady) count = schedule::kMmaWarps;
+        if (index >= kXReady && index < kHFull) count = schedule::UpStage::kColumnBlocks * tokens;
+        if (index >= kHFull && index < kHEmpty) count = schedule::kRequantWarps / schedule::kHSlots;
+        if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
+        if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
+        if (index >= kRouted && index < kListed) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
+        if (index == kListed) count = 3;  // the list, its rows, the epoch
+        return count;
+    }
+};
+static_assert(sizeof(Barriers) == Barriers::kCount * sizeof(device::Mbarrier), "the barriers are one array");
 
 struct alignas(128) SharedStorage {
     // weight stream: written by the copy engine, read by the MMA warps
@@ -43,7 +73,7 @@ struct alignas(128) SharedStorage {
         // requantized h of kHSlots experts, by token; rows of tokens that are not routed are never used
         u8 h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
         // scratch of the routing warps, dead before the first h is requantized
-        Candidate candidates[schedule::kRequantWarps][32 * schedule::kLaneExperts];
+        u32 lane_best[schedule::kRequantWarps][32];
     };
     union {
         // partial sums on their way to the epilogue warps, two units in turn
@@ -59,20 +89,10 @@ struct alignas(128) SharedStorage {
     alignas(16) float weight[schedule::kTokenTile][shape::kTopK];
     alignas(16) u16 selected[schedule::kTokenTile][shape::kTopK];
 
-    alignas(16) device::Mbarrier full[schedule::kRingStages];
-    device::Mbarrier empty[schedule::kRingStages];
-    device::Mbarrier x_ready[schedule::kStagesPerUnitUp];
-    device::Mbarrier h_full[schedule::kHSlots];
-    device::Mbarrier h_empty[schedule::kHSlots];
-    device::Mbarrier partial_full[2];
-    device::Mbarrier partial_empty[2];
-    device::Mbarrier routed;     // expert_tokens and selected are complete
-    device::Mbarrier weighted;   // weight is complete
-    device::Mbarrier listed;     // active, active_count, epoch and dirty_bytes are complete
-    device::Mbarrier up_ending;  // this CTA has begun its last up unit
+    alignas(16) Barriers barrier;
 
     alignas(16) u32 active_count;
     u32 epoch;
     u32 dirty_bytes;
-    u32 next_block;  // of x to quantize
+    u32 next_pair;  // of (column block, token) to quantize
 };

@@ -37,11 +37,10 @@ struct DownShare {
 //   Writes    ring
 //   Waits on  empty
 //   Signals   full
-MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, u32 cta) {
+MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWriter& ring, u32 cta) {
     constexpr u64 kTileUp = u64{schedule::kHiddenBlocks} * schedule::kBlockBytes;
     constexpr u64 kTileDown = u64{schedule::kIntermediateBlocks} * schedule::kBlockBytes;
     const u32 active_count = s.active_count;
-    RingWriter ring(s);
 
     using Up = schedule::UpStage;
     constexpr u32 kRunUp = Up::kColumnBlocks * schedule::kBlockBytes;

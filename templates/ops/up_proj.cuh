@@ -55,7 +55,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
     if (unit.valid(active_count)) {
         next.load(args, s, unit, lane);
     } else if (warp == 0 && lane == 0) {
-        device::mbarrier_arrive(&s.up_ending);
+        device::mbarrier_arrive(&s.barrier.up_ending);
     }
     for (; unit.valid(active_count); ++units) {
         const UnitScales scales = next;
@@ -64,12 +64,12 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         if (unit.valid(active_count)) {
             next.load(args, s, unit, lane);
         } else if (warp == 0 && lane == 0) {
-            device::mbarrier_arrive(&s.up_ending);
+            device::mbarrier_arrive(&s.barrier.up_ending);
         }
         float sums[Stage::kAccumulators][schedule::kTokenTiles][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
-            if (units == 0) device::mbarrier_wait(&s.x_ready[k], 0);
+            if (units == 0) device::mbarrier_wait(&s.barrier.x_ready[k], 0);
             ring.wait(s);
             trace.mark(Event::kStageFull, units);
 #pragma unroll
@@ -94,10 +94,10 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
             ring.release<Stage>(s, lane);
         }
         const u32 buffer = units % 2;
-        if (units >= 2) device::mbarrier_wait(&s.partial_empty[buffer], (units / 2 - 1) & 1);
+        if (units >= 2) device::mbarrier_wait(&s.barrier.partial_empty[buffer], (units / 2 - 1) & 1);
         store_partials(s.up[buffer], sums, warp, lane);
         device::sync_warp();
-        if (lane == 0) device::mbarrier_arrive(&s.partial_full[buffer]);
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.partial_full[buffer]);
         trace.mark(Event::kStageDone, units);
     }
     return units;
@@ -107,7 +107,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
 MONOMOE_DEVICE void drain_partials(SharedStorage& s, u32 units) {
 #pragma unroll
     for (u32 back = 1; back <= 2; ++back) {
-        if (units >= back) device::mbarrier_wait(&s.partial_empty[(units - back) % 2], ((units - back) / 2) & 1);
+        if (units >= back) device::mbarrier_wait(&s.barrier.partial_empty[(units - back) % 2], ((units - back) / 2) & 1);
     }
 }
 
@@ -130,7 +130,7 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
     for (u32 i = 0; unit.valid(active_count); ++i, unit.advance()) {
         if (i % 2 != which) continue;
         const ActiveExpert expert = s.active[unit.expert()];
-        device::mbarrier_wait(&s.partial_full[which], parity);
+        device::mbarrier_wait(&s.barrier.partial_full[which], parity);
         parity ^= 1;
 #pragma unroll 1
         for (u32 tile = 0; tile < Stage::kTiles; ++tile) {
@@ -148,7 +148,7 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
             }
         }
         device::sync_warp();
-        if (lane == 0) device::mbarrier_arrive(&s.partial_empty[which]);
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.partial_empty[which]);
         trace.mark(Event::kUnitStored, i);
     }
 }
