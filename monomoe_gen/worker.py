@@ -198,7 +198,7 @@ def open_gpu() -> tuple[Device, Gpu, Ready]:
     uuid = f"GPU-{properties.uuid}"
     gpu = Gpu(uuid)
     identity: Values = {"gpu": device.name, "uuid": uuid, "sms": device.sms}
-    return device, gpu, Ready({**identity, **gpu.facts(), "torch": torch.__version__})
+    return device, gpu, Ready({**identity, **gpu.facts(), "torch": str(torch.__version__)})
 
 
 def serve() -> None:
