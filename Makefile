@@ -7,6 +7,8 @@ PYTHON ?= python3
 ARGS   ?=
 
 VENV      := .venv
+# Tests that launch kernels in their own process, where the sanitizer sees them.
+SANITIZED := -m gpu tests/test_gpu.py -k 'layer or workspace'
 BIN       := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 # Another CUDA line in the same environment would leave two CuPys in it: start it afresh.
@@ -38,9 +40,9 @@ lint: $(INSTALLED) ## style and types
 gpu-test: $(INSTALLED) ## the tests that need an H200
 	$(BIN)/pytest -m gpu $(ARGS)
 
-sanitize: $(INSTALLED) ## the op tests under compute-sanitizer
-	compute-sanitizer --tool memcheck --error-exitcode 1 $(BIN)/pytest -m gpu tests/test_ops.py $(ARGS)
-	compute-sanitizer --tool racecheck --error-exitcode 1 $(BIN)/pytest -m gpu tests/test_ops.py $(ARGS)
+sanitize: $(INSTALLED) ## the kernel tests under compute-sanitizer
+	compute-sanitizer --tool memcheck --error-exitcode 1 $(BIN)/pytest $(SANITIZED) $(ARGS)
+	compute-sanitizer --tool racecheck --error-exitcode 1 $(BIN)/pytest $(SANITIZED) $(ARGS)
 
 verify-generated: $(INSTALLED) ## re-render and recompile generated/, compare every byte
 	$(BIN)/monomoe-gen emit --verify
