@@ -25,8 +25,9 @@ OK, INTERNAL, USAGE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 5, 130
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok, 1 internal error, 2 usage or configuration, 5 environment (no GPU, "
-    "another GPU), 6 wrong numbers, 130 interrupted.",
+    epilog="Exit codes: 0 ok, 1 internal error, 2 usage or configuration, 3 generated files are "
+    "not what the sources give, 5 environment (no GPU, another GPU), 6 wrong numbers, 130 "
+    "interrupted.",
 )
 @click.version_option(__version__, prog_name="monomoe-gen")
 def monomoe_gen() -> None:
