@@ -102,7 +102,8 @@ RULES: tuple[Rule, ...] = (
         ("g_down",),
         lambda p, d: p.down_scale_rows * p.shape.intermediate // SCALE_BLOCK <= LANES,
         lambda p, d: (
-            f"{p.down_scale_rows} row blocks x {p.shape.intermediate // SCALE_BLOCK} column blocks, 32 lanes"
+            f"{p.down_scale_rows} row blocks x {p.shape.intermediate // SCALE_BLOCK} column "
+            "blocks, 32 lanes"
         ),
         "kDownScaleRows * kIntermediateBlocks <= 32",
     ),
@@ -123,22 +124,26 @@ RULES: tuple[Rule, ...] = (
             >= BYTES_IN_FLIGHT
         ),
         lambda p, d: (
-            f"up {p.schedule.d_up} x {p.stage_bytes_up} bytes, down {p.schedule.d_down} x {p.stage_bytes_down} bytes"
+            f"up {p.schedule.d_up} x {p.stage_bytes_up} bytes, "
+            f"down {p.schedule.d_down} x {p.stage_bytes_down} bytes"
         ),
         "kDUp * UpStage::kBytes >= 49152 && kDDown * DownStage::kBytes >= 49152",
     ),
     Rule(
         "ring_is_shared",
-        "either projection can fill three quarters of the ring; the rest of the shared memory would be idle",
+        "either projection can fill three quarters of the ring; the rest of the shared memory "
+        "would be idle",
         ("g_up", "k_up", "g_down", "k_down", "d_up", "d_down"),
         lambda p, d: (
             4 * min(p.schedule.d_up * p.stage_bytes_up, p.schedule.d_down * p.stage_bytes_down)
             >= 3 * p.ring_bytes
         ),
         lambda p, d: (
-            f"up {p.schedule.d_up} x {p.stage_bytes_up} bytes, down {p.schedule.d_down} x {p.stage_bytes_down} bytes"
+            f"up {p.schedule.d_up} x {p.stage_bytes_up} bytes, "
+            f"down {p.schedule.d_down} x {p.stage_bytes_down} bytes"
         ),
-        "4 * kDUp * UpStage::kBytes >= 3 * kRingBytes && 4 * kDDown * DownStage::kBytes >= 3 * kRingBytes",
+        "4 * kDUp * UpStage::kBytes >= 3 * kRingBytes"
+        " && 4 * kDDown * DownStage::kBytes >= 3 * kRingBytes",
     ),
     Rule(
         "up_stage_feeds_the_mma_warps",
@@ -156,9 +161,11 @@ RULES: tuple[Rule, ...] = (
             max(p.accumulators_up, p.accumulators_down) * p.token_tile // 8 <= MAX_ACCUMULATOR_TILES
         ),
         lambda p, d: (
-            f"up {p.accumulators_up}, down {p.accumulators_down} tiles x {p.token_tile // 8} token tiles, at most 16"
+            f"up {p.accumulators_up}, down {p.accumulators_down} tiles x {p.token_tile // 8} "
+            "token tiles, at most 16"
         ),
-        "(UpStage::kAccumulators > DownStage::kAccumulators ? UpStage::kAccumulators : DownStage::kAccumulators)"
+        "(UpStage::kAccumulators > DownStage::kAccumulators ? UpStage::kAccumulators"
+        " : DownStage::kAccumulators)"
         " * kTokenTiles <= 16",
     ),
     Rule(

@@ -3,7 +3,8 @@
 `Schedule` is what a tuner chooses, `KernelSpec` adds the problem and the token capacity, and
 `Geometry` derives the quantities that the rules (`space`), the templates and the launcher share.
 Each parameter is defined once, here: its name converts mechanically (`k_up` in Python, JSON and on
-the command line, `schedule::kKUp` in CUDA) and its doc string is the comment in the rendered header.
+the command line, `schedule::kKUp` in CUDA) and its doc string is the comment in the rendered
+header.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ REQUANT_WARPS = 8
 EPILOGUE_WARPS = 2
 WARPS = MMA_WARPS + REQUANT_WARPS + EPILOGUE_WARPS + 1  # the last one is the producer
 ROW_TILE = 16  # rows of one MMA tile; in w13 these are 8 gate rows and their 8 up rows
-BLOCK_BYTES = ROW_TILE * SCALE_BLOCK  # one MMA warp's share of a stage: 16 rows x 128 columns of e4m3
+BLOCK_BYTES = (
+    ROW_TILE * SCALE_BLOCK
+)  # one MMA warp's share of a stage: 16 rows x 128 columns of e4m3
 TOKEN_TILES = (8, 16, 24, 32)
-ROW_PAD = 64  # bytes between activation rows in shared memory; keeps 16-byte B operand loads free of bank conflicts
+ROW_PAD = 64  # bytes between activation rows; keeps 16-byte B operand loads free of bank conflicts
 HEADER_BYTES = 128  # workspace header: done counter, epoch, dirty bytes of either half
-H_STAGING_BYTES = 40 * 1024  # budget of the requantized-h slots; a tile that needs more gets fewer slots
+H_STAGING_BYTES = (
+    40 * 1024
+)  # budget of the requantized-h slots; a tile that needs more gets fewer slots
 
 
 def _parameter(doc: str) -> int:
@@ -45,7 +50,10 @@ class Schedule:
 
     @property
     def id(self) -> str:
-        """Short name, e.g. ``g132-u64x1024x8-d128x512x8``: grid, then CTAs x columns x depth of up and of down."""
+        """Short name, e.g. ``g132-u64x1024x8-d128x512x8``.
+
+        The grid, then CTAs x columns x depth of up and of down.
+        """
         return (
             f"g{self.grid}-u{self.g_up}x{self.k_up}x{self.d_up}"
             f"-d{self.g_down}x{self.k_down}x{self.d_down}"
@@ -63,11 +71,15 @@ class Schedule:
         if unknown or missing:
             what = [f"unknown {', '.join(unknown)}"] if unknown else []
             what += [f"missing {', '.join(missing)}"] if missing else []
-            raise MonomoeError(f"a schedule has the parameters {', '.join(names)}: {'; '.join(what)}")
+            raise MonomoeError(
+                f"a schedule has the parameters {', '.join(names)}: {'; '.join(what)}"
+            )
         for name in names:
             value = values[name]
             if type(value) is not int or value <= 0:
-                raise MonomoeError(f"schedule parameter {name} must be a positive integer, found {value!r}")
+                raise MonomoeError(
+                    f"schedule parameter {name} must be a positive integer, found {value!r}"
+                )
         return cls(**{n: values[n] for n in names})  # type: ignore[arg-type]
 
     @classmethod
@@ -77,7 +89,10 @@ class Schedule:
         for part in filter(None, (p.strip() for p in text.split(","))):
             name, sign, number = part.partition("=")
             if not sign or not number.strip().isdigit():
-                raise MonomoeError(f"cannot read {part!r} in schedule {text!r}: write name=integer, comma separated")
+                raise MonomoeError(
+                    f"cannot read {part!r} in schedule {text!r}: "
+                    "write name=integer, comma separated"
+                )
             values[name.strip()] = int(number)
         return cls.from_dict(values)
 
@@ -163,7 +178,10 @@ class Geometry:
 
     @property
     def experts_per_stage_down(self) -> int:
-        """Experts side by side in one down stage: small stripes are paired up until every MMA warp has a block."""
+        """Experts side by side in one down stage.
+
+        Small stripes are paired up until every MMA warp has a block.
+        """
         blocks = self.expert_blocks_down
         whole = self.schedule.k_down == self.shape.intermediate
         if not whole or blocks >= MMA_WARPS or MMA_WARPS % blocks:
@@ -210,7 +228,7 @@ class Geometry:
 
     @property
     def h_slots(self) -> int:
-        """Experts whose requantized h is staged at a time: the most of 8, 4, 2 that fit the budget."""
+        """Experts whose requantized h is staged at a time: the most of 8, 4, 2 that fit."""
         slot = self.token_tile * (self.shape.intermediate + ROW_PAD)
         return next((n for n in (8, 4) if n * slot <= H_STAGING_BYTES), 2)
 
@@ -235,7 +253,7 @@ class Geometry:
         )
 
     def shared_fields(self) -> dict[str, int]:
-        """Bytes of each member of `SharedStorage`, in order; every one keeps the next 16-byte aligned."""
+        """Bytes of each member of `SharedStorage`, in order; all keep 16-byte alignment."""
         shape, tile = self.shape, self.token_tile
         partials = max(2 * self.accumulators_up, self.accumulators_down)
         barriers = 2 * self.ring_stages + self.stages_per_unit_up + 2 * self.h_slots + 4 + 4
@@ -245,7 +263,12 @@ class Geometry:
             "h": self.h_slots * tile * (shape.intermediate + ROW_PAD),
             "partials": MMA_WARPS * partials * (tile // 8) * 512,
             "x_scale": shape.hidden // SCALE_BLOCK * tile * 4,
-            "h_scale": self.h_slots * self.down_scale_rows * shape.intermediate // SCALE_BLOCK * tile * 4,
+            "h_scale": self.h_slots
+            * self.down_scale_rows
+            * shape.intermediate
+            // SCALE_BLOCK
+            * tile
+            * 4,
             "expert_tokens": 32 * self.lane_experts * 4,
             "active": _up(self.max_active * 8, 16),
             "weight": _up(tile * shape.top_k * 4, 16),
@@ -272,7 +295,10 @@ class Geometry:
 
 
 def _accumulators(tiles: int, blocks_k: int, experts: int) -> int:
-    """Accumulator tiles an MMA warp keeps when `experts` x `tiles` x `blocks_k` blocks are dealt to the warps."""
+    """Accumulator tiles an MMA warp keeps.
+
+    `experts` x `tiles` x `blocks_k` blocks are dealt to the warps.
+    """
     if blocks_k % MMA_WARPS == 0:
         return tiles
     return -(-experts * tiles * blocks_k // MMA_WARPS)

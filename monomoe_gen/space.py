@@ -1,4 +1,4 @@
-"""The search space: every schedule of a shape, those that keep the rules, and the nearest legal one."""
+"""The search space: every schedule of a shape, those that keep the rules, the nearest legal one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def feasible(shape: Shape, device: Device, token_tile: int = 8) -> list[Schedule
 def removal_counts(
     shape: Shape, device: Device, token_tile: int = 8
 ) -> tuple[int, dict[str, int], int]:
-    """``(schedules in the domain, {rule name: schedules it is the first to remove}, survivors)``."""
+    """``(schedules in the domain, {rule: schedules it is the first to remove}, survivors)``."""
     removed: Counter[str] = Counter()
     total = survivors = 0
     for _, rule in _judged(shape, device, token_tile):
@@ -54,7 +54,7 @@ def removal_counts(
 def nearest_legal(
     shape: Shape, schedule: Schedule, device: Device, token_tile: int = 8
 ) -> Schedule | None:
-    """The feasible schedule with the least sum of log ratios to `schedule`; None if there is none."""
+    """The feasible schedule with the least sum of log ratios to `schedule`, if there is any."""
 
     def distance(other: Schedule) -> tuple[float, Schedule]:
         pairs = zip(schedule.to_dict().values(), other.to_dict().values(), strict=True)
@@ -63,9 +63,7 @@ def nearest_legal(
     return min(feasible(shape, device, token_tile), key=distance, default=None)
 
 
-def require_feasible(
-    shape: Shape, schedule: Schedule, device: Device, token_tile: int = 8
-) -> None:
+def require_feasible(shape: Shape, schedule: Schedule, device: Device, token_tile: int = 8) -> None:
     """Raises `InfeasibleSchedule` with every broken rule."""
     broken = violations(shape, schedule, device, token_tile)
     if broken:
