@@ -256,7 +256,7 @@ class Geometry:
         """Bytes of each member of `SharedStorage`, in order; all keep 16-byte alignment."""
         shape, tile = self.shape, self.token_tile
         partials = max(2 * self.accumulators_up, self.accumulators_down)
-        barriers = 2 * self.ring_stages + self.stages_per_unit_up + 2 * self.h_slots + 4 + 4
+        barriers = 2 * self.ring_stages + self.stages_per_unit_up + 2 * self.h_slots + 9
         return {
             "ring": self.ring_bytes,
             "x": tile * (shape.hidden + ROW_PAD),

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from typing import Literal
 
 import torch
@@ -24,7 +25,12 @@ from monomoe_gen.weights import BlockWeights
 from monomoe_gen.workload import Case, activations, rotation
 
 COSINE_MIN = 0.998  # of every token, against full precision on the same weights
-MIRROR_REL_L2_MAX = 5e-3  # of every token, against the reference that rounds where the kernel does
+# Against the reference that rounds where the kernel does. Two correct kernels add in different
+# orders, so now and then an h falls on the other side of an e4m3 rounding boundary: a step of up
+# to 1/8 in one of a token's top_k * intermediate values. Most tokens have no such step and agree
+# closely; where one value dominates (heavy tails), a step is a few percent of the output.
+MIRROR_REL_L2_TYPICAL = 1e-3  # of the median token
+MIRROR_REL_L2_MAX = 2e-2  # of every token
 
 Run = Callable[[LayerWeights, Tensor, Tensor, Tensor, Workspace], None]
 """Enqueues one launch: weights, x, logits, y, workspace (see `kernel.launch_moe`)."""
@@ -169,11 +175,13 @@ def measure_errors(y: Tensor, exact: Tensor, mirror: Tensor) -> Iterator[Errors]
 def _compare(problems: Sequence[Problem], ys: Tensor) -> Verdict:
     """Judges outputs ``[rounds, problems, B, H]``; the last round is the graph's."""
     errors: dict[str, Errors] = {}
+    mirror: list[float] = []
     status: Literal["ok", "wrong", "unstable"] = "ok"
     message = ""
     for i, problem in enumerate(problems):
         first = ys[0, i]
         for token, found in enumerate(measure_errors(first, problem.exact, problem.mirror)):
+            mirror.append(found.mirror_rel_l2)
             complaint = _complaint(found)
             if complaint and status != "wrong":
                 status, message = "wrong", f"{problem.name}: token {token}: {complaint}"
@@ -185,6 +193,13 @@ def _compare(problems: Sequence[Problem], ys: Tensor) -> Verdict:
             if not same and status == "ok":
                 how = "a graph replay" if r == len(ys) - 1 else "a second launch"
                 status, message = "unstable", f"{problem.name}: {how} gave other bits"
+    typical = median(mirror)
+    if status != "wrong" and not typical <= MIRROR_REL_L2_TYPICAL:
+        status = "wrong"
+        message = (
+            f"{ys.shape[2]} tokens: half of the tokens differ by {typical:.2e} or more from the "
+            f"reference with the kernel's rounding, at most {MIRROR_REL_L2_TYPICAL:.0e} is allowed"
+        )
     return Verdict(status, message, errors)
 
 

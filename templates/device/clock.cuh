@@ -5,9 +5,10 @@
 
 namespace device {
 
-MONOMOE_DEVICE u64 sm_clock() {
-    u64 now;
-    asm volatile("mov.u64 %0, %%clock64;" : "=l"(now));
+// Cycles of this SM, modulo 2^32.
+MONOMOE_DEVICE u32 sm_clock() {
+    u32 now;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
     return now;
 }
 

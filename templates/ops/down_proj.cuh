@@ -30,7 +30,7 @@ MONOMOE_DEVICE void receive_row(F32x4 (&row)[schedule::kIntermediateBlocks], con
 // r % kHSlots, so every slot has the same warps as producers in every phase.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
 //   Writes    h, h_scale
-//   Waits on  listed and weighted (the caller did), the rows of h, h_empty
+//   Waits on  listed, numbered and weighted (the caller did), the rows of h, h_empty
 //   Signals   h_full
 MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 warp, u32 lane) {
     constexpr u32 kBlocks = schedule::kIntermediateBlocks;
@@ -103,7 +103,7 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerExpertDown; ++k) {
             if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], (mine / schedule::kHSlots) & 1);
-            trace.mark(Event::kHReady, local);
+            if (k == 0) trace.mark(Event::kHReady, local);
             ring.wait(s);
             trace.mark(Event::kStageFull, local);
             if (present) {

@@ -22,33 +22,34 @@ struct QuantScale {
     }
 };
 
-// Quantizes (column block, token) pairs, block by block, until none is left. One warp; all warps that call it share them.
-//   Reads     args.x
-//   Writes    x, x_scale, next_pair
-//   Waits on  -
-//   Signals   x_ready of the stage that a pair's block belongs to
-//
-// A claim is eight pairs. Half a warp loads a pair, 8 columns a lane; lane p knows where pair p lies and divides for it.
-MONOMOE_DEVICE void quantize_inputs(const Args& args, SharedStorage& s, u32 lane) {
-    constexpr u32 kPairs = 8;
-    const u32 half = lane / 16, column = lane % 16 * 8;
-    const u32 pairs = schedule::kHiddenBlocks * args.tokens;
-#pragma unroll 1
-    for (;;) {
-        u32 first = 0;
-        if (lane == 0) first = device::shared_atomic_add(&s.next_pair, kPairs);
-        first = device::shuffle(first, 0);
-        if (first >= pairs) return;
-        const u32 block = (first + lane) / args.tokens, token = first + lane - block * args.tokens;
+// Eight (column block, token) pairs on their way. Half a warp loads a pair, 8 columns a lane; lane p knows where pair p
+// lies and divides for it.
+struct QuantizeClaim {
+    static constexpr u32 kPairs = 8;
+    u32 first;         // pairs are numbered block by block
+    u32 block, token;  // of pair first + lane
+    U32x4 raw[kPairs / 2];
+
+    MONOMOE_DEVICE bool valid(const Args& args) const { return first < schedule::kHiddenBlocks * args.tokens; }
+    MONOMOE_DEVICE static bool valid(const Args& args, u32 pair) { return pair < schedule::kHiddenBlocks * args.tokens; }
+
+    MONOMOE_DEVICE void load(const Args& args, u32 first_pair, u32 lane) {
+        const u32 half = lane / 16, column = lane % 16 * 8;
+        first = first_pair;
+        block = (first + lane) / args.tokens;
+        token = first + lane - block * args.tokens;
         const u32 source = token * shape::kHidden + block * schedule::kScaleBlock;
-        const u32 target = token * (shape::kHidden + schedule::kRowPad) + block * schedule::kScaleBlock;
-        U32x4 raw[kPairs / 2];
 #pragma unroll
         for (u32 i = 0; i < kPairs / 2; ++i) {
             const u32 from = device::shuffle(source, 2 * i + half) + column;
             raw[i] = {0, 0, 0, 0};
-            if (first + 2 * i + half < pairs) raw[i] = device::load_input(reinterpret_cast<const U32x4*>(args.x + from));
+            if (valid(args, first + 2 * i + half)) raw[i] = device::load_input(reinterpret_cast<const U32x4*>(args.x + from));
         }
+    }
+
+    MONOMOE_DEVICE void quantize(const Args& args, SharedStorage& s, u32 lane) const {
+        const u32 half = lane / 16, column = lane % 16 * 8;
+        const u32 target = token * (shape::kHidden + schedule::kRowPad) + block * schedule::kScaleBlock;
         u32 my_amax = 0;
 #pragma unroll
         for (u32 i = 0; i < kPairs / 2; ++i) {
@@ -63,15 +64,37 @@ MONOMOE_DEVICE void quantize_inputs(const Args& args, SharedStorage& s, u32 lane
             const u32 to = device::shuffle(target, 2 * i + half) + column;
             const F32x2 a = device::bf16x2_to_float(raw[i].x), b = device::bf16x2_to_float(raw[i].y);
             const F32x2 c = device::bf16x2_to_float(raw[i].z), d = device::bf16x2_to_float(raw[i].w);
-            if (first + 2 * i + half < pairs) {
+            if (valid(args, first + 2 * i + half)) {
                 *reinterpret_cast<U32x2*>(s.x[0] + to) = {
                     device::float_to_e4m3x4(a.x * inverse, a.y * inverse, b.x * inverse, b.y * inverse),
                     device::float_to_e4m3x4(c.x * inverse, c.y * inverse, d.x * inverse, d.y * inverse)};
             }
         }
-        const bool valid = lane < kPairs && first + lane < pairs;
-        if (valid) s.x_scale[block][token] = mine.scale;
+        const bool mine_valid = lane < kPairs && valid(args, first + lane);
+        if (mine_valid) s.x_scale[block][token] = mine.scale;
         device::sync_warp();
-        if (valid) device::mbarrier_arrive(&s.barrier.x_ready[block / schedule::UpStage::kColumnBlocks]);
+        if (mine_valid) device::mbarrier_arrive(&s.barrier.x_ready[block / schedule::UpStage::kColumnBlocks]);
+    }
+};
+
+// Quantizes claims until none is left. One warp; all warps that call it share the claims. The MMA warps' first claims
+// are theirs by number and come loaded; those of other warps come empty (first is beyond the last pair).
+//   Reads     args.x
+//   Writes    x, x_scale, next_pair
+//   Waits on  -
+//   Signals   x_ready of the stage that a pair's block belongs to
+//
+// The next claim travels while one is quantized: once the weight stream has started, loads queue behind it.
+MONOMOE_DEVICE void quantize_inputs(const Args& args, SharedStorage& s, QuantizeClaim& claim, u32 lane) {
+#pragma unroll 1
+    for (;;) {
+        u32 pair = 0;
+        if (lane == 0) pair = device::shared_atomic_add(&s.next_pair, QuantizeClaim::kPairs);
+        pair = device::shuffle(pair, 0);
+        const bool more = QuantizeClaim::valid(args, pair);
+        const QuantizeClaim current = claim;
+        if (more) claim.load(args, pair, lane);
+        if (current.valid(args)) current.quantize(args, s, lane);
+        if (!more) return;
     }
 }

@@ -171,7 +171,7 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
 //   Signals   - (the caller arrives on routed after its last token)
 //
 // The kTopK-th largest lane maximum bounds the kTopK-th largest key from below; a few steps upwards find it.
-MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, Tracer& trace, u32 token, u32 warp, u32 lane) {
+MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, u32 token, u32 lane) {
     float value[schedule::kLaneExperts];
     u32 key[schedule::kLaneExperts];
     rank_values(value, lanes, lane);
@@ -181,26 +181,13 @@ MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, Tra
         key[j] = valid ? rank_key(value[j]) : 0;
     }
     if constexpr (shape::kGroups > 1) keep_best_groups(value, key, lane);
-    const u32 rest = greatest_of(key);
-    trace.mark(Event::kScored);
 
-    // The lane whose maximum is the kTopK-th largest of the 32, found by counting. The low bits make the maxima
-    // distinct; without them the bound is at most a little lower.
-    const u32 distinct = (rest & ~31u) + (31 - lane);
-    s.lane_best[warp][lane] = distinct;
-    device::sync_warp();
-    u32 better[4] = {};
+    u32 bound = 0, rest = greatest_of(key);
 #pragma unroll
-    for (u32 i = 0; i < 32; i += 4) {
-        const U32x4 four = *reinterpret_cast<const U32x4*>(&s.lane_best[warp][i]);
-        better[0] += four.x > distinct;
-        better[1] += four.y > distinct;
-        better[2] += four.z > distinct;
-        better[3] += four.w > distinct;
+    for (u32 i = 0; i < shape::kTopK; ++i) {
+        bound = device::reduce_max(rest);
+        rest = rest == bound ? 0 : rest;
     }
-    const bool bounds = (better[0] + better[1]) + (better[2] + better[3]) == shape::kTopK - 1;
-    u32 bound = device::shuffle(rest & ~31u, device::lowest_bit(device::ballot(bounds)));
-    trace.mark(Event::kBounded);
 
     u32 chosen, above;
 #pragma unroll 1
@@ -231,8 +218,7 @@ MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, Tra
     }
 #pragma unroll 1
     for (u32 left = chosen; left; left &= left - 1) {
-        const u32 expert = lane * schedule::kLaneExperts + device::lowest_bit(left);
-        device::shared_atomic_or(&s.expert_tokens[expert], 1u << token);
+        device::shared_atomic_or(&s.expert_tokens[lane * schedule::kLaneExperts + device::lowest_bit(left)], 1u << token);
     }
     device::sync_warp();
     return chosen;
@@ -275,40 +261,50 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
     if (has_expert) s.weight[token][lane] = (sum == 0.f ? 0.f : device::divide_fast(weight, sum)) * shape::kRoutedScaling;
 }
 
-// Makes the list of active experts, ascending: experts and tokens (kRows false), or their first rows of h (kRows
-// true). Two warps work side by side; the producer's needs no rows. One warp.
+// Makes the list of active experts, ascending. The producer warp.
 //   Reads     expert_tokens
-//   Writes    active, active_count
+//   Writes    active (experts and tokens), active_count
 //   Waits on  routed
 //   Signals   listed
-template <bool kRows>
 MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 lane) {
     device::mbarrier_wait(&s.barrier.routed, 0);
     u32 tokens[schedule::kLaneExperts];
-    u32 present = 0, rows = 0;
+    u32 present = 0;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
         tokens[j] = s.expert_tokens[lane * schedule::kLaneExperts + j];
         present += tokens[j] ? 1u << j : 0;
-        rows += device::count_bits(tokens[j]);
     }
     const u32 mine = device::count_bits(present);
     u32 position = count_before<schedule::kLaneExperts>(mine, lane);
-    u32 row = kRows ? count_before<schedule::kLaneExperts * schedule::kTokenTile>(rows, lane) : 0;
-    if (!kRows && lane == 31) s.active_count = position + mine;
+    if (lane == 31) s.active_count = position + mine;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
         if (tokens[j]) {
-            ActiveExpert& active = s.active[position++];
-            if constexpr (kRows) {
-                active.first_row = static_cast<u16>(row);
-                row += device::count_bits(tokens[j]);
-            } else {
-                active.expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
-                active.tokens = tokens[j];
-            }
+            s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
+            s.active[position].tokens = tokens[j];
+            ++position;
         }
     }
     device::sync_warp();
     if (lane == 0) device::mbarrier_arrive(&s.barrier.listed);
+}
+
+// Numbers the rows of h. One epilogue warp.
+//   Reads     active (tokens), active_count
+//   Writes    active (first_row)
+//   Waits on  listed (the caller did)
+//   Signals   numbered
+MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
+    u32 row = 0;
+#pragma unroll 1
+    for (u32 first = 0; first < s.active_count; first += 32) {
+        const bool valid = first + lane < s.active_count;
+        const u32 mine = valid ? device::count_bits(s.active[first + lane].tokens) : 0;
+        const u32 before = count_before<schedule::kTokenTile>(mine, lane);
+        if (valid) s.active[first + lane].first_row = static_cast<u16>(row + before);
+        row += device::reduce_add(mine);
+    }
+    device::sync_warp();
+    if (lane == 0) device::mbarrier_arrive(&s.barrier.numbered);
 }

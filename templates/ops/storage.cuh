@@ -41,24 +41,25 @@ struct Barriers {
     device::Mbarrier partial_empty[2];
     device::Mbarrier routed;     // expert_tokens is complete
     device::Mbarrier weighted;   // selected and weight are complete
-    device::Mbarrier listed;     // active, active_count, epoch and dirty_bytes are complete
+    device::Mbarrier listed;     // active_count, experts and tokens of active, epoch and dirty_bytes are complete
+    device::Mbarrier numbered;   // first_row of active is complete
     device::Mbarrier up_ending;  // this CTA has begun its last up unit
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + schedule::kStagesPerUnitUp + 2 * schedule::kHSlots + 8;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + schedule::kStagesPerUnitUp + 2 * schedule::kHSlots + 9;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
         constexpr u32 kEmpty = schedule::kRingStages, kXReady = 2 * kEmpty, kHFull = kXReady + schedule::kStagesPerUnitUp;
         constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
         constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2;
-        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; up_ending
+        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; numbered; up_ending
         if (index >= kEmpty && index < kXReady) count = schedule::kMmaWarps;
         if (index >= kXReady && index < kHFull) count = schedule::UpStage::kColumnBlocks * tokens;
         if (index >= kHFull && index < kHEmpty) count = schedule::kRequantWarps / schedule::kHSlots;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
         if (index >= kRouted && index < kListed) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
-        if (index == kListed) count = 3;  // the list, its rows, the epoch
+        if (index == kListed) count = 2;  // the list, the epoch
         return count;
     }
 };
@@ -69,12 +70,8 @@ struct alignas(128) SharedStorage {
     u8 ring[schedule::kRingBytes];
     // quantized input, written once
     u8 x[schedule::kTokenTile][shape::kHidden + schedule::kRowPad];
-    union {
-        // requantized h of kHSlots experts, by token; rows of tokens that are not routed are never used
-        u8 h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
-        // scratch of the routing warps, dead before the first h is requantized
-        u32 lane_best[schedule::kRequantWarps][32];
-    };
+    // requantized h of kHSlots experts, by token; rows of tokens that are not routed are never used
+    u8 h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
     union {
         // partial sums on their way to the epilogue warps, two units in turn
         F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][schedule::kTokenTiles][32];

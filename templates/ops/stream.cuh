@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/ring.cuh"
+#include "ops/trace.cuh"
 
 // Up-projection: unit (active expert i, stripe j) belongs to CTA (i * kGUp + j) mod kGrid.
 struct UpUnit {
@@ -37,7 +38,7 @@ struct DownShare {
 //   Writes    ring
 //   Waits on  empty
 //   Signals   full
-MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWriter& ring, u32 cta) {
+MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWriter& ring, Tracer& trace, u32 cta) {
     constexpr u64 kTileUp = u64{schedule::kHiddenBlocks} * schedule::kBlockBytes;
     constexpr u64 kTileDown = u64{schedule::kIntermediateBlocks} * schedule::kBlockBytes;
     const u32 active_count = s.active_count;
@@ -53,6 +54,7 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWrite
 #pragma unroll 1
             for (u32 tile = 0; tile < Up::kTiles; ++tile) ring.copy(tile * kRunUp, source + tile * kTileUp, kRunUp);
             ring.close<Up>();
+            trace.mark(Event::kIssued);
         }
     }
 
@@ -81,6 +83,7 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWrite
                 }
             }
             ring.close<Down>();
+            trace.mark(Event::kIssued);
         }
     }
 }

@@ -19,8 +19,8 @@ enum class Event : u32 {
     kHReady,
     kReduced,
     kStored,
-    kScored,
-    kBounded,
+    kSynced,
+    kIssued,
 };
 
 constexpr u32 kTraceRecords = 256;  // per warp; later ones are dropped
@@ -31,22 +31,22 @@ struct WarpTracer {
     MONOMOE_DEVICE void mark(Event, u32 = 0) {}
 };
 
-// A record: event in bits 63..56, index in 55..40, SM clock in 39..0. Record 0 holds globaltimer, record 1 the count.
+// A record: 1 + event in bits 63..56, index in 47..32, the low half of the SM's clock below. Record 0 is the global
+// time of the start; the host clears the buffer, so a zero record ends the list.
 template <>
 struct WarpTracer<true> {
-    u64* records;
-    bool recording;
-    u32 count = 2;
+    u64* next;
+    u32 left;
 
     MONOMOE_DEVICE WarpTracer(const Args& args, u32 cta, u32 warp, u32 lane)
-        : records(args.trace + u64{cta * (schedule::kThreads / 32) + warp} * kTraceRecords), recording(lane == 0) {
-        if (recording) records[0] = device::global_nanoseconds();
+        : next(args.trace + u64{cta * (schedule::kThreads / 32) + warp} * kTraceRecords), left(lane == 0 ? kTraceRecords - 1 : 0) {
+        if (left) *next++ = device::global_nanoseconds();
         mark(Event::kStart);
     }
     MONOMOE_DEVICE void mark(Event event, u32 index = 0) {
-        if (!recording || count == kTraceRecords) return;
-        records[count++] = u64{static_cast<u32>(event)} << 56 | u64{index & 0xffffu} << 40 | (device::sm_clock() & 0xffffffffffull);
-        records[1] = count;
+        if (left == 0) return;
+        --left;
+        *next++ = u64{(static_cast<u32>(event) + 1) << 24 | (index & 0xffffu)} << 32 | device::sm_clock();
     }
 };
 

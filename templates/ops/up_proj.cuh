@@ -39,6 +39,9 @@ struct UnitScales {
     }
 };
 
+// Units whose scales are on their way: loads queue behind a ring full of weights, which may be more than one unit.
+constexpr u32 kScalesAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
+
 // Multiplies this CTA's up units. One MMA warp.
 //   Reads     ring, x, x_scale, active
 //   Writes    up partials
@@ -50,28 +53,28 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
     const u32 active_count = s.active_count;
     const u32 q = lane % 4;
     u32 units = 0;
-    UnitScales next;
-    UpUnit unit = UpUnit::first(cta);
-    if (unit.valid(active_count)) {
-        next.load(args, s, unit, lane);
-    } else if (warp == 0 && lane == 0) {
-        device::mbarrier_arrive(&s.barrier.up_ending);
+    UnitScales queue[kScalesAhead];
+    UpUnit unit = UpUnit::first(cta), ahead = unit;
+#pragma unroll
+    for (u32 i = 0; i < kScalesAhead; ++i, ahead.advance()) {
+        if (ahead.valid(active_count)) queue[i].load(args, s, ahead, lane);
     }
+    if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
     for (; unit.valid(active_count); ++units) {
-        const UnitScales scales = next;
+        const UnitScales scales = queue[0];
         const u32 tokens = s.active[unit.expert()].tokens;
+#pragma unroll
+        for (u32 i = 1; i < kScalesAhead; ++i) queue[i - 1] = queue[i];
+        if (ahead.valid(active_count)) queue[kScalesAhead - 1].load(args, s, ahead, lane);
+        ahead.advance();
         unit.advance();
-        if (unit.valid(active_count)) {
-            next.load(args, s, unit, lane);
-        } else if (warp == 0 && lane == 0) {
-            device::mbarrier_arrive(&s.barrier.up_ending);
-        }
+        if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
         float sums[Stage::kAccumulators][schedule::kTokenTiles][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
             if (units == 0) device::mbarrier_wait(&s.barrier.x_ready[k], 0);
             ring.wait(s);
-            trace.mark(Event::kStageFull, units);
+            trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
 #pragma unroll
             for (u32 i = 0; i < Stage::kWarpBlocks; ++i) {
                 const u32 block = warp + i * schedule::kMmaWarps;
@@ -118,7 +121,7 @@ MONOMOE_DEVICE float swiglu(float gate, float up) {
 // Sums the partials of every second unit, applies SwiGLU and publishes h of the routed tokens. One epilogue warp.
 //   Reads     up partials, active
 //   Writes    rows of h in this launch's half of the workspace
-//   Waits on  listed (the caller did), partial_full[which]
+//   Waits on  listed and numbered (the caller did), partial_full[which]
 //   Signals   partial_empty[which]; h itself
 MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 which, u32 lane) {
     using Stage = schedule::UpStage;
