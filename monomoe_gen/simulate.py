@@ -1,0 +1,266 @@
+"""Runs a rendered kernel on the CPU under a scheduler that looks for races and deadlocks.
+
+The simulator runs every thread of every CTA in one process, picks who goes next from a seed, and
+checks each access; `templates/host/README.md` says what it sees. Here a problem is drawn, the
+program is run under any number of policies and seeds, and the outputs are judged: right against
+the reference that rounds like the kernel, and the same bits in every run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.host_build import Program
+from monomoe_gen.reference import moe_mirror
+from monomoe_gen.schedule import Geometry
+from monomoe_gen.shapes import Shape
+from monomoe_gen.sites import Namer
+from monomoe_gen.weights import pack_w2, pack_w13
+from monomoe_gen.workload import activations, block_weights, rotation
+
+POLICIES = (
+    "round_robin",
+    "random",
+    "starve_producer",
+    "starve_mma",
+    "starve_requant",
+    "starve_epilogue",
+    "starve_cta",
+    "slow_copies",
+    "fast_copies",
+    "late_cta",
+    "mixed",
+)
+MIRROR_REL_L2_MAX = 1e-2
+"""Of every token: sums run in another order than the mirror's, and a rounding of h may flip."""
+
+_STEP_LIMIT = 20_000_000  # scheduler decisions of a launch; a toy launch takes some 100000
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one simulation is scheduled: a policy (one of `POLICIES`) and its seed."""
+
+    policy: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that must not happen. ``here`` and ``there`` are the two sites, ``where`` the data.
+
+    ``kind`` is the simulator's name for it, `wrong_numbers`, `unstable`, or how a run ended
+    (`deadlock`, `livelock`, `crash`).
+    """
+
+    kind: str
+    message: str
+    here: str = ""
+    there: str = ""
+    where: str = ""
+    count: int = 1
+
+    def __str__(self) -> str:
+        parts = [self.kind if not self.message else f"{self.kind}: {self.message}"]
+        parts += [f"  {name} {value}" for name, value in self._sites() if value]
+        return "\n".join(parts)
+
+    def _sites(self) -> Iterator[tuple[str, str]]:
+        yield "at", self.where
+        yield "by", self.here
+        yield "against", self.there
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run showed. ``launch`` is the one that failed, or the number of launches."""
+
+    run: Run
+    launch: int
+    steps: int
+    seconds: float
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Launches that share a layer and a workspace, with the expected outputs, bf16 ``[B, H]``."""
+
+    shape: Shape
+    tokens: tuple[int, ...]
+    inputs: tuple[tuple[str, int | None, Tensor], ...]
+    expected: tuple[Tensor, ...]
+
+
+def make_problem(shape: Shape, tokens: Sequence[int], routing: str, seed: int = 0) -> Problem:
+    """Draws one launch for each entry of ``tokens``; all share weights and, if any, the bias."""
+    layer = block_weights(shape, "gaussian", seed)
+    inputs: list[tuple[str, int | None, Tensor]] = [
+        ("w13", None, pack_w13(layer.w13)),
+        ("w13_scale", None, layer.w13_scale),
+        ("w2", None, pack_w2(layer.w2)),
+        ("w2_scale", None, layer.w2_scale),
+    ]
+    expected = []
+    for i, count in enumerate(tokens):
+        drawn = rotation(shape, count, routing, 1, 0, seed + i)
+        logits = drawn.logits[0].to(getattr(torch, shape.logits_dtype))
+        x = activations(shape, count, "student_t3" if i % 2 else "gaussian", seed + i)
+        inputs += [("x", i, x), ("logits", i, logits)]
+        if drawn.bias is not None:
+            inputs.append(("bias", i, drawn.bias))
+        weights = (layer.w13, layer.w13_scale, layer.w2, layer.w2_scale)
+        expected.append(moe_mirror(x, logits, *weights, drawn.bias, shape))
+    return Problem(shape, tuple(tokens), tuple(inputs), tuple(expected))
+
+
+def plan(count: int, policies: Sequence[str] = POLICIES, first_seed: int = 0) -> list[Run]:
+    """``count`` runs that take the policies in turn, each turn with the next seed."""
+    return [
+        Run(policies[i % len(policies)], first_seed + i // len(policies)) for i in range(count)
+    ]
+
+
+def simulate(
+    program: Program,
+    problem: Problem,
+    runs: Sequence[Run],
+    resident: int | None = None,
+    timeout_s: float = 600,
+) -> Iterator[Outcome]:
+    """Yields the outcome of every run, in order.
+
+    ``resident`` is the number of CTAs that the simulated GPU can hold at once, by default the whole
+    grid. A run that brings the simulator down ends with a `crash`, and the next run starts afresh.
+
+    Raises:
+        MonomoeError: more tokens than the kernel takes.
+    """
+    spec = program.spec
+    if max(problem.tokens) > spec.token_tile:
+        raise MonomoeError(
+            f"{max(problem.tokens)} tokens, but {spec.kernel_name} takes {spec.token_tile}: "
+            "raise --token-tile"
+        )
+    first: list[Tensor] | None = None
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        _write(problem, folder, spec.geometry)
+        left = list(runs)
+        while left:
+            done, namer = _execute(program, folder, left, resident, timeout_s)
+            for answer, outputs in zip(done, _outputs(folder, problem), strict=False):
+                outcome = _judge(left.pop(0), answer, outputs, problem, first, namer)
+                if outcome.ok and first is None:
+                    first = outputs
+                yield outcome
+            if left and len(done) == 0:
+                raise MonomoeError(f"{program.path} does not answer")
+            if left and done[-1]["status"] != "crash":
+                raise MonomoeError(f"{program.path} stopped early")
+
+
+def _write(problem: Problem, folder: Path, geometry: Geometry) -> None:
+    lines = [f"launches {len(problem.tokens)}", f"half_bytes {geometry.workspace_half_bytes}"]
+    for i, count in enumerate(problem.tokens):
+        lines += [f"tokens {i} {count}", f"y_bytes {i} {2 * count * problem.shape.hidden}"]
+    for name, launch, tensor in problem.inputs:
+        which = "-" if launch is None else str(launch)
+        file = f"{name}{which}.bin"
+        data = tensor.contiguous().flatten().view(torch.uint8)
+        (folder / file).write_bytes(data.numpy().tobytes())
+        lines.append(f"input {name} {which} {file}")
+    (folder / "manifest.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _execute(
+    program: Program, folder: Path, runs: Sequence[Run], resident: int | None, timeout_s: float
+) -> tuple[list[dict[str, Any]], Namer]:
+    """The simulator's answers; a crash or a time-out adds one for the run that did not end."""
+    output = folder / "y.bin"
+    output.unlink(missing_ok=True)
+    command = [program.path, folder, output, resident or 0, _STEP_LIMIT]
+    asked = "".join(f"{run.policy} {run.seed}\n" for run in runs)
+    try:
+        done = subprocess.run(
+            list(map(str, command)), input=asked, capture_output=True, text=True, timeout=timeout_s
+        )
+        text, ending = done.stdout, f"exit status {done.returncode}\n{done.stderr}".strip()
+    except subprocess.TimeoutExpired as error:
+        text = (error.stdout or b"").decode() if isinstance(error.stdout, bytes) else ""
+        ending = f"no answer for {timeout_s:g} s"
+    head, *answers = [json.loads(line) for line in text.splitlines()] or [{"program": None}]
+    if head["program"] is None:
+        raise MonomoeError(f"{program.path} does not start: {ending}")
+    if len(answers) < len(runs):
+        answers.append({"status": "crash", "ending": ending})
+    pcs = {pc for answer in answers for pc in _pcs(answer)}
+    return answers, Namer(program, head["program"], pcs)
+
+
+def _pcs(answer: dict[str, Any]) -> Iterator[int]:
+    for report in answer.get("reports", ()):
+        yield from (site["pc"] for site in (report["here"], report["there"]) if site)
+    yield from (wait["pc"] for wait in answer.get("waits", ()))
+
+
+def _outputs(folder: Path, problem: Problem) -> Iterator[list[Tensor]]:
+    path = folder / "y.bin"
+    data = path.read_bytes() if path.is_file() else b""
+    hidden = problem.shape.hidden
+    size = 2 * hidden * sum(problem.tokens)
+    for start in range(0, max(len(data), 1), size):
+        one = data[start : start + size]
+        whole = one if len(one) == size else b"\xff" * size
+        rows = torch.frombuffer(bytearray(whole), dtype=torch.bfloat16).view(-1, hidden)
+        yield list(rows.split(list(problem.tokens)))
+    yield [torch.full((count, hidden), torch.nan) for count in problem.tokens]  # of a crash
+
+
+def _judge(
+    run: Run,
+    answer: dict[str, Any],
+    outputs: list[Tensor],
+    problem: Problem,
+    first: list[Tensor] | None,
+    namer: Namer,
+) -> Outcome:
+    status = answer["status"]
+    if status == "crash":
+        return Outcome(run, 0, 0, 0.0, (Finding("crash", answer["ending"]),))
+    findings = [Finding(**described) for described in namer.reports(answer["reports"])]
+    if status in ("deadlock", "livelock"):
+        findings.insert(0, Finding(status, "\n".join(namer.waits(answer["waits"]))))
+    elif status == "ok":
+        findings += _compare(outputs, problem, first)
+    return Outcome(run, answer["launch"], answer["steps"], answer["seconds"], tuple(findings))
+
+
+def _compare(
+    outputs: Sequence[Tensor], problem: Problem, first: Sequence[Tensor] | None
+) -> Iterator[Finding]:
+    for i, (found, expected) in enumerate(zip(outputs, problem.expected, strict=True)):
+        error = (found.double() - expected.double()).norm(dim=-1) / expected.double().norm(dim=-1)
+        for token, value in enumerate(error.tolist()):
+            if not value <= MIRROR_REL_L2_MAX:
+                text = f"launch {i}, token {token}: relative error {value:.2e} against the mirror"
+                yield Finding("wrong_numbers", text)
+                break
+        if first is not None and not torch.equal(
+            found.view(torch.int16), first[i].view(torch.int16)
+        ):
+            yield Finding("unstable", f"launch {i}: other bits than in the first run")

@@ -1,0 +1,10 @@
+// Host: time stamps count the scheduler's decisions.
+#pragma once
+
+#include "device/qualifiers.cuh"
+
+namespace device {
+
+MONOMOE_DEVICE u32 sm_clock() { return static_cast<u32>(sim::now()); }
+
+}  // namespace device

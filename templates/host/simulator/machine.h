@@ -1,0 +1,78 @@
+// What the host versions of templates/device/*.cuh are made of: one simulated GPU, driven by a scheduler.
+//
+// Every function is called by the simulated thread that runs now. A function that has to wait hands the processor to
+// another thread. Reports name the caller's return address, so none of these may be inlined.
+#pragma once
+
+namespace sim {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+u32 thread_index();
+u32 cta_index();
+void* shared_storage(u64 bytes);
+u64 now();
+[[noreturn]] void trap();
+void poll_failed();
+
+u32 shared_address(const void* pointer);
+void barrier_init(u64* barrier, u32 count);
+void barrier_init_fence();
+void barrier_arrive(u64* barrier, u32 bytes);
+bool barrier_test(u64* barrier, u32 parity);
+void barrier_wait(u64* barrier, u32 parity);
+void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier);
+
+void load_relaxed(void* to, const void* address, u32 words);
+void store_relaxed(void* address, const void* word);
+u32 atomic_increment_wrap(u32* address, u32 last);
+void shared_atomic_or(u32* address, u32 bits);
+u32 shared_atomic_add(u32* address, u32 value);
+void load_shared(void* to, const void* address, u32 bytes);
+void load_input(void* to, const void* address, u32 bytes);
+
+u32 shuffle(u32 value, u32 source);
+u32 shuffle_xor(u32 value, u32 mask);
+u32 shuffle_up(u32 value, u32 delta);
+u32 ballot(bool predicate);
+u32 reduce_max(u32 value);
+u32 reduce_min(u32 value);
+u32 reduce_add(u32 value);
+void sync_warp();
+void sync_cta();
+void sync_named(u32 barrier, u32 threads);
+void mma_16x8x16(float* d, const u32* a, const u32* b);
+
+// Pure arithmetic, without a scheduler.
+u32 e4m3_from_float(float value);  // round to nearest even, saturating at 448, NaN is 0x7f
+u32 half_from_e4m3(u32 byte);
+u16 bf16_from_float(float value);
+void multiply_fragments(float (*d)[4], const u32 (*a)[4], const u32 (*b)[2]);  // 32 lanes of mma_16x8x16
+
+// A member of SharedStorage, for reports.
+struct Field {
+    const char* name;
+    u32 offset, bytes, element;
+    u32 extent[4];  // 0 after the last dimension
+};
+
+// What one launch is called with, as the kernel's arguments.
+struct Arguments {
+    const void *x, *logits, *bias, *w13, *w13_scale, *w2, *w2_scale;
+    void *y, *workspace;
+    u32 workspace_half_bytes, tokens;
+};
+
+// Supplied with the kernel.
+struct Program {
+    u32 grid, threads, shared_bytes;
+    void (*entry)(const Arguments&);
+    const Field* fields;
+    u32 field_count;
+};
+extern const Program kProgram;
+
+}  // namespace sim
