@@ -8,16 +8,15 @@
 
 constexpr float kE4m3Max = 448.f;
 constexpr float kSmallestAmax = 1.504632769052528e-36f;  // 2^-119: below it kE4m3Max / amax overflows, the block becomes 0
-constexpr float kLargestAmax = 8.507059173023462e37f;    // 2^126: magnitudes above it saturate
+constexpr float kLargestAmax = 8.507059173023462e37f;    // 2^126: above it, and with NaN, the block becomes NaN
 
 struct QuantScale {
     float scale;    // of the stored values
     float inverse;  // what a value is multiplied with
 
-    // A NaN stays NaN.
     MONOMOE_DEVICE static QuantScale of(float amax) {
         if (amax < kSmallestAmax) return {0.f, 0.f};
-        if (amax > kLargestAmax) amax = kLargestAmax;
+        if (!(amax <= kLargestAmax)) return {device::not_a_number(), device::not_a_number()};
         return {device::divide_rounded(amax, kE4m3Max), device::divide_rounded(kE4m3Max, amax)};
     }
 };

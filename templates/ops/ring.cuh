@@ -23,17 +23,32 @@ struct RingSlot {
 
 MONOMOE_DEVICE u32 ring_wrap(u32 offset) { return offset >= schedule::kRingBytes ? offset - schedule::kRingBytes : offset; }
 
+// Bytes of weights that a CTA may have on their way. Enough to cover the latency of memory; more only makes every
+// other load of the CTA queue behind them. The rest of the ring is slack between the copies and the MMA warps.
+constexpr u32 kMaxOutstanding = 64 * 1024;
+
 // One thread.
 struct RingWriter {
     SharedStorage& storage;
     device::CachePolicy policy;
-    RingSlot head, tail;
+    RingSlot head, tail, landing;
     u32 offset = 0;
     u32 in_flight = 0;
     u32 free_bytes = schedule::kRingBytes;
     u32 up_in_flight = 0;  // the oldest of the stages in flight
+    u32 outstanding = 0;   // stages on their way, the newest of those in flight
+    u32 outstanding_bytes = 0;
+    u32 up_outstanding = 0;  // the oldest of the stages that have not landed
 
     MONOMOE_DEVICE explicit RingWriter(SharedStorage& s) : storage(s), policy(device::evict_first_policy()) {}
+
+    // The oldest stage on its way has arrived.
+    MONOMOE_DEVICE void land() {
+        landing.advance();
+        --outstanding;
+        outstanding_bytes -= up_outstanding ? schedule::UpStage::kBytes : schedule::DownStage::kBytes;
+        if (up_outstanding) --up_outstanding;
+    }
 
     // Of this kind.
     template <typename Stage>
@@ -41,16 +56,22 @@ struct RingWriter {
         return Stage::kIsUp ? up_in_flight : in_flight - up_in_flight;
     }
 
-    // Waits on: empty, until a stage of this kind fits. Announces `bytes` of copies.
+    // Waits on: empty, until a stage of this kind fits; full, until few enough bytes are on their way. Announces
+    // `bytes` of copies.
     template <typename Stage>
     MONOMOE_DEVICE void open(u32 bytes) {
         while (stages_in_flight<Stage>() >= Stage::kInFlight || in_flight == schedule::kRingStages ||
                free_bytes < Stage::kBytes) {
             device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity);
             tail.advance();
+            if (outstanding == in_flight) land();
             --in_flight;
             free_bytes += up_in_flight ? schedule::UpStage::kBytes : schedule::DownStage::kBytes;
             if (up_in_flight) --up_in_flight;
+        }
+        while (outstanding && outstanding_bytes + Stage::kBytes > kMaxOutstanding) {
+            device::mbarrier_wait(&storage.barrier.full[landing.index], landing.parity);
+            land();
         }
         device::mbarrier_arrive_expect(&storage.barrier.full[head.index], bytes);
     }
@@ -74,6 +95,9 @@ struct RingWriter {
         free_bytes -= Stage::kBytes;
         ++in_flight;
         up_in_flight += Stage::kIsUp;
+        ++outstanding;
+        outstanding_bytes += Stage::kBytes;
+        up_outstanding += Stage::kIsUp;
         head.advance();
     }
 };

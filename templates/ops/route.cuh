@@ -1,10 +1,9 @@
 // Routing: every CTA computes the same top-k of every token, and from it the list of active experts.
 #pragma once
 
-#include "ops/storage.cuh"
 #include "device/memory.cuh"
 #include "device/warp.cuh"
-#include "ops/trace.cuh"
+#include "ops/storage.cuh"
 
 // What a lane knows of one token: the logits (and the biases) of experts lane * kLaneExperts ...
 struct LaneLogits {

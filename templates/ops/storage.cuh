@@ -7,18 +7,18 @@
 #include "schedule.cuh"
 
 struct Args {
-    const device::Bf16* x;    // [tokens][kHidden]
+    const device::Bf16* x;       // [tokens][kHidden]
     const shape::Logit* logits;  // [tokens][kExperts]
-    const float* bias;        // [kExperts], read only with kExpertBias
-    const u8* w13;            // packed, see monomoe_gen/weights.py
-    const float* w13_scale;   // [kExperts][2 * kIntermediate / 128][kHidden / 128]
-    const u8* w2;             // packed
-    const float* w2_scale;    // [kExperts][kHidden / 128][kIntermediate / 128]
-    device::Bf16* y;          // [tokens][kHidden]
-    u8* workspace;            // header, then two halves; zeroed once at allocation
+    const float* bias;           // [kExperts], read only with kExpertBias
+    const u8* w13;               // packed, see monomoe_gen/weights.py
+    const float* w13_scale;      // [kExperts][2 * kIntermediate / 128][kHidden / 128]
+    const u8* w2;                // packed
+    const float* w2_scale;       // [kExperts][kHidden / 128][kIntermediate / 128]
+    device::Bf16* y;             // [tokens][kHidden]
+    u8* workspace;               // header, then two halves; zeroed once at allocation
     u32 workspace_half_bytes;
-    u32 tokens;               // 1 ... kTokenTile
-    u64* trace;               // only with kTrace
+    u32 tokens;                  // 1 ... kTokenTile
+    u64* trace;                  // only with kTrace
 };
 
 // One expert that has tokens in this launch. Its rows of h are first_row ... in token order.

@@ -8,19 +8,18 @@
 
 enum class Event : u32 {
     kStart,
-    kRouted,
-    kListed,
-    kQuantized,
-    kStageFull,
-    kStageDone,
-    kUnitStored,
-    kHandOff,
-    kRequantized,
-    kHReady,
-    kReduced,
-    kStored,
-    kSynced,
-    kIssued,
+    kSynced,       // barriers made
+    kRouted,       // this warp's tokens have their experts
+    kListed,       // active experts known
+    kIssued,       // a stage requested
+    kQuantized,    // no input left to quantize
+    kStageFull,    // a stage's weights are there
+    kStageDone,    // a unit of up, or a stage of down, multiplied
+    kUnitStored,   // h of a unit published
+    kRequantized,  // h of an expert requantized
+    kHReady,       // h of a down stage is there
+    kReduced,      // down-projection done
+    kStored,       // output stored
 };
 
 constexpr u32 kTraceRecords = 256;  // per warp; later ones are dropped
