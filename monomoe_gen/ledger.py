@@ -29,6 +29,7 @@ class Ledger:
     path: Path | None
     stale: list[Record] = field(default_factory=list)
     _latest: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
+    _screened: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
     _hashes: dict[Schedule, str] = field(default_factory=dict)
 
     def load(self, records: Iterable[Record]) -> None:
@@ -104,15 +105,27 @@ class Ledger:
         return {n: best[n][2] for n in sorted(best)}
 
     def finalists(self, count: int) -> dict[Schedule, tuple[int, ...]]:
-        """The ``count`` fastest schedules of each token count, each with the counts it leads at."""
+        """The ``count`` fastest schedules of each token count, each with the counts it leads at.
+
+        They are ranked by their screening times alone. A final time replaces a lucky screening
+        time by an honest one; ranking the two together would put one lucky candidate after
+        another in the place of those already measured well.
+        """
         chosen: dict[Schedule, list[int]] = {}
-        ranked = {s: v for s in self.schedules() if (v := self.values(s))}
+        eligible = [s for s in self.schedules() if self.values(s)]
         for n in self.tokens:
-            for schedule in sorted(ranked, key=lambda s: ranked[s][n])[:count]:
+            for schedule in sorted(eligible, key=lambda s: self._screening_time(s, n))[:count]:
                 chosen.setdefault(schedule, []).append(n)
         return {schedule: tuple(tokens) for schedule, tokens in chosen.items()}
 
+    def _screening_time(self, schedule: Schedule, tokens: int) -> float:
+        record = self._screened.get((schedule, tokens)) or self._latest[schedule, tokens]
+        assert record.time_us  # `values` has it
+        return record.time_us.median
+
     def _note(self, schedule: Schedule, record: Record) -> None:
+        if record.stage == "screen" and record.time_us:
+            self._screened[schedule, record.tokens] = record
         old = self.record(schedule, record.tokens)
         if not (old and old.stage == "final" and record.stage == "screen"):
             self._latest[schedule, record.tokens] = record

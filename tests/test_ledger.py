@@ -113,6 +113,16 @@ def test_finalists_lead_somewhere(ledger: Ledger) -> None:
     assert ledger.recorded_tokens(A) == {1, 8}
 
 
+def test_an_honest_final_time_does_not_call_up_the_next_lucky_one(ledger: Ledger) -> None:
+    ledger.load([record(s, n, us) for s, us in ((A, 10.0), (B, 10.1), (C, 10.2)) for n in (1, 8)])
+    assert set(ledger.finalists(1)) == {A}
+    for n in (1, 8):
+        ledger.add(record(A, n, 10.5, stage="final"))
+    assert set(ledger.finalists(1)) == {A}
+    ledger.add(record(A, 1, None, stage="final"))
+    assert set(ledger.finalists(1)) == {B}
+
+
 def test_what_is_added_is_on_disk(ledger: Ledger, tmp_path: Path) -> None:
     ledger.path = tmp_path / "nvidia-h200" / "qwen3.5-35b.jsonl"
     first, second = record(A, 1, 15.0), record(A, 8)
