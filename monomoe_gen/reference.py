@@ -43,16 +43,16 @@ def router_scores(logits: Tensor, scoring: str) -> Tensor:
 def rank_experts(values: Tensor, shape: Shape) -> Tensor:
     """The experts that ``shape`` picks by the fp32 ranking ``values [B, E]``: int64 ``[B, top_k]``.
 
-    Best first; the lowest id wins ties; NaN ranks below -inf; -0 equals +0. With groups of experts
-    only the ``topk_group`` groups with the largest sum of their two best values take part; in such
-    a sum NaN counts as -inf.
+    Best first; the lowest id wins ties; NaN counts as -inf and ties with it; -0 equals +0. With
+    groups of experts only the ``topk_group`` groups with the largest sum of their two best values
+    take part; a sum of +inf and -inf is NaN and counts as -inf too.
     """
+    values = _numbers(values)
     keys = _order(values)
     if shape.n_group > 1:
         size = shape.group_experts
-        numbers = values.masked_fill(values.isnan(), -torch.inf)
-        best = numbers.unflatten(-1, (shape.n_group, size)).topk(2, -1).values
-        groups = _descending(_order(best.sum(-1)))[..., : shape.topk_group]
+        best = values.unflatten(-1, (shape.n_group, size)).topk(2, -1).values
+        groups = _descending(_order(_numbers(best.sum(-1))))[..., : shape.topk_group]
         out = torch.ones(*keys.shape[:-1], shape.n_group, dtype=torch.bool, device=keys.device)
         out.scatter_(-1, groups, False)
         keys = keys.masked_fill(out.repeat_interleave(size, -1), torch.iinfo(keys.dtype).min)
@@ -64,12 +64,18 @@ def route(logits: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Te
 
     ``bias`` fp32 ``[E]`` is added to the scores for ranking only. Without it, a softmax ranks by
     the logits themselves. Weights whose sum is zero stay zero when renormalised.
+
+    A NaN logit weighs nothing, and for ranking its value is -inf. Only a softmax with a bias ranks
+    it by its score, which is 0, plus the bias, unless all logits of the token are NaN.
     """
     scores = router_scores(logits, shape.scoring)
     if bias is None and shape.scoring == "softmax":
         ranking = logits.float()
     else:
-        ranking = scores.masked_fill(logits.isnan(), torch.nan)
+        lost = logits.isnan()
+        if shape.scoring == "softmax":
+            lost = lost.all(-1, keepdim=True)
+        ranking = scores.masked_fill(lost, -torch.inf)
         ranking = ranking if bias is None else ranking + bias
     ids = rank_experts(ranking, shape)
     weights = scores.gather(-1, ids)
@@ -153,11 +159,15 @@ def _active(ids: Tensor, weights: Tensor) -> Iterator[tuple[int, Tensor, Tensor]
         yield expert, tokens, weights[tokens, slots, None]
 
 
+def _numbers(values: Tensor) -> Tensor:
+    """``values`` with -inf in place of NaN."""
+    return values.masked_fill(values.isnan(), -torch.inf)
+
+
 def _order(values: Tensor) -> Tensor:
-    """int64 keys that order fp32 values as numbers, NaN below everything."""
+    """int64 keys that order fp32 values, none of them NaN, as numbers."""
     bits = values.view(torch.int32).long()
-    keys = torch.where(bits < 0, -(2**31) - bits, bits)  # minus the magnitude; 0 for -0
-    return keys.masked_fill(values.isnan(), -(2**32))
+    return torch.where(bits < 0, -(2**31) - bits, bits)  # minus the magnitude; 0 for -0
 
 
 def _descending(keys: Tensor) -> Tensor:

@@ -49,9 +49,8 @@ def plain_scores(logits: list[float], scoring: str) -> list[float]:
 
 
 def before(a: float, b: float) -> int:
-    """Compares ranking values: larger first, NaN after everything."""
-    if (a != a) or (b != b):
-        return (a != a) - (b != b)
+    """Compares ranking values: larger first, NaN as if it were minus infinity."""
+    a, b = (-INF if v != v else v for v in (a, b))
     return (a < b) - (a > b)
 
 
@@ -77,9 +76,13 @@ def plain_route(
         values = logits
     else:
         added = bias or [0.0] * s.experts
+        # a softmax sees a lost logit as one without a share, a sigmoid as no score at all
+        lost = [v != v for v in logits]
+        if s.scoring == "softmax":
+            lost = [all(lost)] * s.experts
         values = [
-            NAN if v != v else float(np.float32(score) + np.float32(b))
-            for v, score, b in zip(logits, scores, added, strict=True)
+            NAN if none else float(np.float32(score) + np.float32(b))
+            for none, score, b in zip(lost, scores, added, strict=True)
         ]
     ids = plain_rank(values, s)
     weights = [scores[e] for e in ids]
@@ -130,11 +133,13 @@ def draw(s: Shape, tokens: int, kind: str, seed: int) -> tuple[torch.Tensor, tor
 
 @pytest.mark.parametrize("kind", ["random", "ties", "hard"])
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@pytest.mark.parametrize("experts", [1, 10, 40, 60, 256])
+@pytest.mark.parametrize("experts", [1, 8, 10, 60, 384])
 def test_routing_agrees_with_a_plain_sort(experts: int, policy: dict, kind: str) -> None:
     for top_k in range(1, min(experts, 10) + 1):
-        s = shape(experts=experts, top_k=top_k, **policy)
-        check_route(*draw(s, 6, kind, seed=100 * experts + top_k), s)
+        for dtype in ("float32", "bfloat16"):
+            s = shape(experts=experts, top_k=top_k, logits_dtype=dtype, **policy)
+            logits, bias = draw(s, 3, kind, seed=100 * experts + top_k)
+            check_route(logits.to(getattr(torch, dtype)), bias, s)
 
 
 @pytest.mark.parametrize("kind", ["random", "ties", "hard"])
@@ -163,10 +168,34 @@ def test_rows_of_one_kind_of_value_have_defined_results(policy: dict) -> None:
     assert weights.isfinite().all() and (weights[0] == 0).all()
 
 
-def test_nan_ranks_below_minus_infinity_and_zeros_are_equal() -> None:
+def test_nan_ranks_as_minus_infinity_and_zeros_are_equal() -> None:
     s = shape(experts=6, top_k=6)
     logits = torch.tensor([[NAN, -INF, -0.0, 0.0, -NAN, -1.0]])
-    assert reference.route(logits, None, s)[0].tolist() == [[2, 3, 5, 1, 0, 4]]
+    ids, weights = reference.route(logits, None, s)
+    assert ids.tolist() == [[2, 3, 5, 0, 1, 4]]
+    assert (weights[0, 3:] == 0).all()
+
+
+def test_a_sigmoid_puts_nan_below_a_logit_of_minus_infinity() -> None:
+    s = shape(experts=3, top_k=2, scoring="sigmoid")
+    assert reference.route(torch.tensor([[NAN, -INF, NAN]]), None, s)[0].tolist() == [[1, 0]]
+
+
+def test_a_softmax_with_a_bias_ranks_nan_by_the_bias_alone() -> None:
+    s = shape(experts=4, top_k=2, expert_bias=True)
+    bias = torch.tensor([0.0, 0.0, 3.0, 2.0])
+    rows = torch.tensor([[1.0, 0.5, NAN, NAN], [NAN] * 4, [-INF] * 3 + [NAN]])
+    ids, weights = reference.route(rows, bias, s)
+    assert ids.tolist() == [[2, 3], [0, 1], [2, 3]]
+    assert weights.tolist() == [[0, 0], [0, 0], [1, 0]]
+
+
+def test_a_group_with_both_infinities_counts_as_minus_infinity() -> None:
+    s = shape(experts=64, top_k=2, n_group=32, topk_group=1)
+    logits = torch.full((1, 64), -INF)
+    logits[0, 0] = INF  # with -inf, the other of its group: NaN
+    logits[0, 2:4] = -9.0
+    assert reference.route(logits, None, s)[0].tolist() == [[2, 3]]
 
 
 def test_bias_ranks_but_does_not_weigh() -> None:
