@@ -86,7 +86,7 @@ def host_texts(source: Source, host: Mapping[str, str]) -> dict[str, str]:
     """What is compiled: the kernel's texts with the host's `device/` headers, and an entry."""
     texts = {name: text for name, text in source.texts.items() if not name.startswith("device/")}
     texts |= {name: text for name, text in host.items() if name.startswith("device/")}
-    texts["simulator/machine.h"] = host["simulator/machine.h"]
+    texts |= {name: host[name] for name in ("simulator/machine.h", "simulator/entry.h")}
     texts["schedule.cuh"] = _without_rules(texts["schedule.cuh"], PERFORMANCE_RULES)
     texts[_MAIN] = _entry(source, texts["ops/storage.cuh"])
     return texts
@@ -99,37 +99,18 @@ def _without_rules(text: str, names: Sequence[str]) -> str:
 
 def _entry(source: Source, storage: str) -> str:
     """The text that binds a kernel to the simulator, with a table of its shared memory."""
+    barrier = "offsetof(SharedStorage, barrier)"
     rows = [
-        f'field<decltype({struct}::{name})>("{name}", {base}offsetof({struct}, {name}))'
-        for struct, base in (("SharedStorage", ""), ("Barriers", "offsetof(SharedStorage, barrier) + "))
+        f"    MONOMOE_FIELD({base}, {struct}, {name}),\n"
+        for struct, base in (("SharedStorage", "0"), ("Barriers", barrier))
         for name in members(storage, struct)
         if name != "barrier"
     ]
-    table = ",\n    ".join(rows)
-    return f"""\
-#include "{next(iter(source.texts))}"
-
-#include <cstddef>
-#include <type_traits>
-
-namespace sim {{
-template <typename T>
-constexpr Field field(const char* name, u32 offset) {{
-    return {{name, offset, sizeof(T), sizeof(std::remove_all_extents_t<T>),
-             {{std::extent_v<T, 0>, std::extent_v<T, 1>, std::extent_v<T, 2>, std::extent_v<T, 3>}}}};
-}}
-static const Field kFields[] = {{
-    {table}}};
-static void entry(const Arguments& a) {{
-    {source.kernel_name}(static_cast<const device::Bf16*>(a.x), static_cast<const shape::Logit*>(a.logits),
-        static_cast<const float*>(a.bias), static_cast<const u8*>(a.w13), static_cast<const float*>(a.w13_scale),
-        static_cast<const u8*>(a.w2), static_cast<const float*>(a.w2_scale), static_cast<device::Bf16*>(a.y),
-        static_cast<u8*>(a.workspace), a.workspace_half_bytes, a.tokens);
-}}
-extern const Program kProgram = {{schedule::kGrid, schedule::kThreads, {source.shared_bytes}, entry, kFields,
-    sizeof(kFields) / sizeof(kFields[0])}};
-}}  // namespace sim
-"""
+    return (
+        f'#include "{next(iter(source.texts))}"\n#include "simulator/entry.h"\n\n'
+        f"namespace sim {{\nstatic const Field kFields[] = {{\n{''.join(rows)}}};\n"
+        f"MONOMOE_PROGRAM({source.kernel_name}, {source.shared_bytes}, kFields);\n}}\n"
+    )
 
 
 def members(text: str, struct: str) -> Iterator[str]:
@@ -141,10 +122,14 @@ def members(text: str, struct: str) -> Iterator[str]:
             yield found[1]
 
 
+def has_compiler() -> bool:
+    return shutil.which("g++") is not None
+
+
 @lru_cache(maxsize=1)
 def compiler_version() -> str:
     """What g++ calls itself. Raises `EnvironmentProblem` without one."""
-    if not shutil.which("g++"):
+    if not has_compiler():
         raise EnvironmentProblem("the simulator compiles kernels with g++, which is not on PATH")
     return _call(["g++", "--version"], Path.cwd()).splitlines()[0]
 

@@ -44,7 +44,8 @@ POLICIES = (
 MIRROR_REL_L2_MAX = 1e-2
 """Of every token: sums run in another order than the mirror's, and a rounding of h may flip."""
 
-_STEP_LIMIT = 20_000_000  # scheduler decisions of a launch; a toy launch takes some 100000
+_STEP_LIMIT = 5_000_000  # scheduler decisions of a launch; a toy launch takes some 100000
+_BATCH = 32  # runs of one process
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ class Finding:
         parts = [self.kind if not self.message else f"{self.kind}: {self.message}"]
         parts += [f"  {name} {value}" for name, value in self._sites() if value]
         return "\n".join(parts)
+
+    @property
+    def sites(self) -> tuple[str, str, str]:
+        """What two reports of the same fault have in common."""
+        return self.kind, self.here.split(" at ")[-1], self.there.split(" at ")[-1]
 
     def _sites(self) -> Iterator[tuple[str, str]]:
         yield "at", self.where
@@ -107,7 +113,10 @@ class Problem:
 
 
 def make_problem(shape: Shape, tokens: Sequence[int], routing: str, seed: int = 0) -> Problem:
-    """Draws one launch for each entry of ``tokens``; all share weights and, if any, the bias."""
+    """Draws one launch for each entry of ``tokens``; all share the weights.
+
+    In every second launch the last token is all zero.
+    """
     layer = block_weights(shape, "gaussian", seed)
     inputs: list[tuple[str, int | None, Tensor]] = [
         ("w13", None, pack_w13(layer.w13)),
@@ -120,6 +129,8 @@ def make_problem(shape: Shape, tokens: Sequence[int], routing: str, seed: int = 
         drawn = rotation(shape, count, routing, 1, 0, seed + i)
         logits = drawn.logits[0].to(getattr(torch, shape.logits_dtype))
         x = activations(shape, count, "student_t3" if i % 2 else "gaussian", seed + i)
+        if i % 2:
+            x[-1] = 0  # h is zero too, which is what the hand-off takes for "not there yet"
         inputs += [("x", i, x), ("logits", i, logits)]
         if drawn.bias is not None:
             inputs.append(("bias", i, drawn.bias))
@@ -130,9 +141,7 @@ def make_problem(shape: Shape, tokens: Sequence[int], routing: str, seed: int = 
 
 def plan(count: int, policies: Sequence[str] = POLICIES, first_seed: int = 0) -> list[Run]:
     """``count`` runs that take the policies in turn, each turn with the next seed."""
-    return [
-        Run(policies[i % len(policies)], first_seed + i // len(policies)) for i in range(count)
-    ]
+    return [Run(policies[i % len(policies)], first_seed + i // len(policies)) for i in range(count)]
 
 
 def simulate(
@@ -162,16 +171,13 @@ def simulate(
         _write(problem, folder, spec.geometry)
         left = list(runs)
         while left:
-            done, namer = _execute(program, folder, left, resident, timeout_s)
+            batch = left[:_BATCH]
+            done, namer = _execute(program, folder, batch, resident, timeout_s)
             for answer, outputs in zip(done, _outputs(folder, problem), strict=False):
                 outcome = _judge(left.pop(0), answer, outputs, problem, first, namer)
                 if outcome.ok and first is None:
                     first = outputs
                 yield outcome
-            if left and len(done) == 0:
-                raise MonomoeError(f"{program.path} does not answer")
-            if left and done[-1]["status"] != "crash":
-                raise MonomoeError(f"{program.path} stopped early")
 
 
 def _write(problem: Problem, folder: Path, geometry: Geometry) -> None:
@@ -254,7 +260,8 @@ def _compare(
     outputs: Sequence[Tensor], problem: Problem, first: Sequence[Tensor] | None
 ) -> Iterator[Finding]:
     for i, (found, expected) in enumerate(zip(outputs, problem.expected, strict=True)):
-        error = (found.double() - expected.double()).norm(dim=-1) / expected.double().norm(dim=-1)
+        norms = expected.double().norm(dim=-1)
+        error = (found.double() - expected.double()).norm(dim=-1) / norms.masked_fill(norms == 0, 1)
         for token, value in enumerate(error.tolist()):
             if not value <= MIRROR_REL_L2_MAX:
                 text = f"launch {i}, token {token}: relative error {value:.2e} against the mirror"

@@ -37,11 +37,8 @@ class Namer:
         """The arguments of a `Finding` for every report that the design does not allow."""
         for report in reports:
             here, there = report["here"], report["there"]
-            if self._deliberate(report):
+            if self._deliberate(report) or self._one_call(report):
                 continue
-            if report["kind"] == "lanes_diverge" and there["what"] == here["what"]:
-                if self._place(here["pc"]) == self._place(there["pc"]):
-                    continue  # one call that the compiler duplicated
             yield {
                 "kind": report["kind"],
                 "message": report["note"],
@@ -50,6 +47,15 @@ class Namer:
                 "where": self._data(report["at"], report["bytes"]) if report["at"] else "",
                 "count": report["count"],
             }
+
+    def _one_call(self, report: Mapping[str, Any]) -> bool:
+        """Whether lanes only seem to diverge: they make one call that the compiler duplicated."""
+        here, there = report["here"], report["there"]
+        return (
+            report["kind"] == "lanes_diverge"
+            and here["what"] == there["what"]
+            and self._place(here["pc"]) == self._place(there["pc"])
+        )
 
     def _deliberate(self, report: Mapping[str, Any]) -> bool:
         at = report["at"]
@@ -63,10 +69,14 @@ class Namer:
         )
 
     def waits(self, waits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """One line for each group of threads that waits, what it waits for and how that stands."""
+        """One line for all warps of a CTA that wait for the same: who, for what, how it stands."""
+        groups: dict[tuple[int, str, str], list[int]] = {}
         for wait in waits:
-            who = f"CTA {wait['cta']}, {role(wait['warp'])} (warp {wait['warp']})"
-            yield f"{who}, {_lanes(wait['lanes'])}: {self._waits_for(wait)}"
+            key = wait["cta"], _lanes(wait["lanes"]), self._waits_for(wait)
+            groups.setdefault(key, []).append(wait["warp"])
+        for (cta, lanes, what), warps in groups.items():
+            who = ", ".join(dict.fromkeys(role(warp).split(" ")[0] for warp in warps))
+            yield f"CTA {cta}, {who} ({_many('warp', warps)}, {lanes}): {what}"
 
     def _waits_for(self, wait: Mapping[str, Any]) -> str:
         if wait["for"] == "an SM":
@@ -93,7 +103,9 @@ class Namer:
         if thread is None:
             who = f"the copy engine of CTA {site['cta']}"
         else:
-            who = f"CTA {site['cta']}, {role(thread // 32)} (warp {thread // 32}, lane {thread % 32})"
+            who = (
+                f"CTA {site['cta']}, {role(thread // 32)} (warp {thread // 32}, lane {thread % 32})"
+            )
         place = f" at {self._place(site['pc'])}" if site["pc"] else ""
         return f"{site['what'] or 'call'} by {who}{place}"
 
@@ -142,7 +154,11 @@ class Namer:
 
 def role(warp: int) -> str:
     """What a warp does."""
-    for name, count in (("mma", MMA_WARPS), ("requant", REQUANT_WARPS), ("epilogue", EPILOGUE_WARPS)):
+    for name, count in (
+        ("mma", MMA_WARPS),
+        ("requant", REQUANT_WARPS),
+        ("epilogue", EPILOGUE_WARPS),
+    ):
         if warp < count:
             return f"{name} {warp}"
         warp -= count
@@ -151,16 +167,19 @@ def role(warp: int) -> str:
 
 def _lanes(mask: int) -> str:
     lanes = [i for i in range(32) if mask >> i & 1]
-    if len(lanes) == 32:
-        return "all lanes"
+    return "all lanes" if len(lanes) == 32 else _many("lane", lanes)
+
+
+def _many(what: str, numbers: Sequence[int]) -> str:
+    """``lane 3`` or ``lanes 0-3, 7``."""
     runs: list[list[int]] = []
-    for lane in lanes:
-        if runs and runs[-1][1] == lane - 1:
-            runs[-1][1] = lane
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
         else:
-            runs.append([lane, lane])
+            runs.append([number, number])
     text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-    return f"lane{'s' if len(lanes) > 1 else ''} {text}"
+    return f"{what}{'s' if len(numbers) > 1 else ''} {text}"
 
 
 def _resolve(program: Program, pcs: Sequence[int]) -> dict[int, list[Frame]]:
@@ -186,5 +205,7 @@ def _short(place: str) -> str:
     """``/.../ops/ring.cuh:46`` -> ``ops/ring.cuh:46``."""
     path, _, line = place.partition(":")
     parts = path.split("/")
-    kept = parts[-2:] if parts[-2:-1] and parts[-2] in ("ops", "device", "simulator") else parts[-1:]
+    kept = (
+        parts[-2:] if parts[-2:-1] and parts[-2] in ("ops", "device", "simulator") else parts[-1:]
+    )
     return f"{'/'.join(kept)}:{line.split(' ')[0]}"

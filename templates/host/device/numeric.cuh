@@ -13,6 +13,7 @@ using Bf16 = u16;  // storage only
 MONOMOE_DEVICE float bits_to_float(u32 bits) { return std::bit_cast<float>(bits); }
 MONOMOE_DEVICE u32 float_to_bits(float value) { return std::bit_cast<u32>(value); }
 MONOMOE_DEVICE float negative_infinity() { return bits_to_float(0xff800000u); }
+MONOMOE_DEVICE float not_a_number() { return bits_to_float(0x7fffffffu); }
 
 MONOMOE_DEVICE float bf16_to_float(Bf16 value) { return bits_to_float(static_cast<u32>(value) << 16); }
 MONOMOE_DEVICE F32x2 bf16x2_to_float(u32 pair) { return {bits_to_float(pair << 16), bits_to_float(pair & 0xffff0000u)}; }

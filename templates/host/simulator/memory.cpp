@@ -38,7 +38,7 @@ void watch(Region& region, u64 address, u32 bytes) {
         thread.polled = true;
         thread.poll_version = machine.warp(thread).poll_version;
     }
-    thread.object = address;
+    thread.polled_at = address;
     const u32 warp = static_cast<u32>(&thread - machine.threads.data()) / kLanes;
     const u64 at = address - reinterpret_cast<u64>(region.memory);
     for (u64 line = at / 16; line <= (at + bytes - 1) / 16; ++line) {
@@ -187,7 +187,7 @@ void poll_failed() {
     if (changed) {
         yield_now();
     } else {
-        block(Wait::kPoll, thread.object, 0, pc);
+        block(Wait::kPoll, thread.polled_at, 0, pc);
     }
 }
 

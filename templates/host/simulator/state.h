@@ -34,6 +34,7 @@ struct Thread {
     u32 fences = 0;  // mbarrier_init_fence calls
     u32 poll_version = 0;
     bool polled = false;
+    u64 polled_at = 0;
 };
 
 enum class Exchange : u8 { kShuffle, kShuffleXor, kShuffleUp, kBallot, kMax, kMin, kAdd, kSync, kMma };

@@ -1,0 +1,294 @@
+"""Faults planted in the templates, for the simulator to find.
+
+A mutant is one text edit. `tests/test_mutants.py` wants each to be caught, and
+`templates/host/mutants.md` lists what caught it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from monomoe_gen.paths import data_dir
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import Shape, load_shape
+
+TOY = load_shape("toy")
+MANY = replace(TOY, name="toy-many", experts=64, top_k=8)
+SPEC = KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4))
+DEEP = KernelSpec(replace(TOY, name="toy-deep", intermediate=256), Schedule(3, 4, 128, 2, 128, 2, 3))
+CROWD = KernelSpec(MANY, Schedule(3, 2, 256, 2, 128, 2, 2))
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``old`` becomes ``new``, once, in ``file``. ``resident`` is the fault when it is set."""
+
+    name: str
+    file: str = ""
+    old: str = ""
+    new: str = ""
+    spec: KernelSpec = SPEC
+    tokens: tuple[int, ...] = (8, 3, 8)
+    routing: str = "uniform"
+    resident: int | None = None
+
+    def plant(self, folder: Path) -> Path:
+        """A copy of the templates with this fault, in ``folder``."""
+        templates = folder / "templates"
+        shutil.copytree(data_dir("templates"), templates)
+        if self.file:
+            path = templates / self.file
+            text = path.read_text(encoding="utf-8")
+            assert text.count(self.old) == 1, f"{self.name}: {self.file} holds {self.old!r} not once"
+            path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+        return templates
+
+
+MMA = "ops/up_proj.cuh"
+DOWN = "ops/down_proj.cuh"
+RING = "ops/ring.cuh"
+HAND = "ops/handoff.cuh"
+MAIN = "monomoe.cu.j2"
+
+MUTANTS = (
+    # -- arrivals
+    Mutant(
+        "a ring stage is never given back",
+        RING,
+        "if (lane == 0) device::mbarrier_arrive(&s.barrier.empty[slot.index]);",
+        "",
+    ),
+    Mutant(
+        "requantized h is never announced",
+        DOWN,
+        "if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[slot]);",
+        "",
+    ),
+    Mutant(
+        "an h slot is never given back",
+        DOWN,
+        "if (present && lane == 0) device::mbarrier_arrive(&s.barrier.h_empty[slot]);",
+        "",
+        spec=CROWD,
+    ),
+    Mutant(
+        "one partial sum too few is waited for",
+        "ops/storage.cuh",
+        "if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;",
+        "if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps - 1;",
+    ),
+    Mutant(
+        "the list is used before the epoch is known",
+        "ops/storage.cuh",
+        "if (index == kListed) count = 2;",
+        "if (index == kListed) count = 1;",
+    ),
+    Mutant(
+        "more bytes announced than copied",
+        "ops/stream.cuh",
+        "ring.open<Down>(experts * kExpertBytes);",
+        "ring.open<Down>(Down::kBytes);",
+        tokens=(1, 3, 1),
+        spec=KernelSpec(TOY, Schedule(3, 4, 128, 2, 128, 3, 2)),
+        routing="same",
+    ),
+    # -- phases
+    Mutant(
+        "readers take the ring's other parity",
+        RING,
+        "&s.barrier.full[slot.index], slot.parity)",
+        "&s.barrier.full[slot.index], slot.parity ^ 1)",
+    ),
+    Mutant(
+        "readers never turn the parity",
+        RING,
+        "device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity)",
+        "device::mbarrier_wait(&s.barrier.full[slot.index], 0)",
+    ),
+    Mutant(
+        "the epilogue never turns the parity",
+        MMA,
+        "        parity ^= 1;\n",
+        "",
+        spec=CROWD,
+    ),
+    # -- waits
+    Mutant("the ring is read without a wait", DOWN, "            ring.wait(s);\n", ""),
+    Mutant(
+        "the producer does not wait for free stages",
+        RING,
+        "device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity);",
+        "",
+    ),
+    Mutant(
+        "the ring is one stage short",
+        RING,
+        "u32 free_bytes = schedule::kRingBytes;",
+        "u32 free_bytes = schedule::kRingBytes + schedule::UpStage::kBytes;",
+        spec=KernelSpec(TOY, Schedule(3, 4, 128, 2, 128, 2, 3)),
+    ),
+    Mutant(
+        "an h slot is overwritten while it is read",
+        DOWN,
+        "if (round) device::mbarrier_wait(&s.barrier.h_empty[slot], (round - 1) & 1);",
+        "",
+        spec=CROWD,
+    ),
+    Mutant(
+        "h is multiplied before it is there",
+        DOWN,
+        "if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], "
+        "(mine / schedule::kHSlots) & 1);",
+        "",
+    ),
+    Mutant(
+        "a partial buffer is overwritten while it is read",
+        MMA,
+        "if (units >= 2) device::mbarrier_wait(&s.barrier.partial_empty[buffer], "
+        "(units / 2 - 1) & 1);",
+        "",
+    ),
+    Mutant(
+        "only the first stage of x is waited for",
+        MMA,
+        "if (units == 0) device::mbarrier_wait(&s.barrier.x_ready[k], 0);",
+        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready[k], 0);",
+    ),
+    Mutant(
+        "routing weights are used before they are there",
+        MAIN,
+        "            device::mbarrier_wait(&s.barrier.weighted, 0);\n",
+        "",
+    ),
+    Mutant(
+        "the output sums overwrite partials that are still read",
+        "ops/combine.cuh",
+        "    drain_partials(s, units);\n",
+        "",
+    ),
+    Mutant(
+        "output sums are read before all are written",
+        "ops/combine.cuh",
+        "    store_partials(s.down, sums, warp, lane);\n"
+        "    device::sync_named(kMmaBarrier, kMmaThreads);\n",
+        "    store_partials(s.down, sums, warp, lane);\n",
+    ),
+    Mutant("barriers are used before they are made", MAIN, "    device::sync_cta();\n", ""),
+    # -- fences
+    Mutant(
+        "the copy engine does not know the barriers",
+        MAIN,
+        "    device::mbarrier_init_fence();\n",
+        "",
+    ),
+    Mutant(
+        "h is announced before every lane has written it",
+        DOWN,
+        "        device::sync_warp();\n"
+        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[slot]);",
+        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[slot]);",
+    ),
+    Mutant(
+        "a ring stage is given back before every lane has read it",
+        RING,
+        "        device::sync_warp();\n        if (lane == 0)",
+        "        if (lane == 0)",
+    ),
+    Mutant(
+        "partials are announced before every lane has written them",
+        MMA,
+        "        store_partials(s.up[buffer], sums, warp, lane);\n        device::sync_warp();\n",
+        "        store_partials(s.up[buffer], sums, warp, lane);\n",
+    ),
+    Mutant(
+        "x is announced before every lane has written it",
+        "ops/quantize.cuh",
+        "        device::sync_warp();\n",
+        "",
+    ),
+    # -- between CTAs
+    Mutant(
+        "h is published with a plain store",
+        MMA,
+        "device::store_relaxed(handoff.h_row(expert.row(token)) + column, "
+        "never_zero(swiglu(sum.x, sum.z)));",
+        "handoff.h_row(expert.row(token))[column] = never_zero(swiglu(sum.x, sum.z));",
+    ),
+    Mutant(
+        "an h of zero is published as it is",
+        HAND,
+        "device::float_to_bits(value) == 0 ? device::bits_to_float(0x80000000u) : value;  // -0",
+        "value;",
+    ),
+    Mutant(
+        "the flag of a vector is its first word",
+        HAND,
+        "return has_arrived(v.x) && has_arrived(v.y) && has_arrived(v.z) && has_arrived(v.w);",
+        "return has_arrived(v.x);",
+    ),
+    Mutant(
+        "the counter of CTAs is not reset",
+        HAND,
+        "device::atomic_increment_wrap(&header->done, schedule::kGrid - 1)",
+        "device::atomic_increment_wrap(&header->done, 2 * schedule::kGrid - 1)",
+    ),
+    Mutant(
+        "the epoch is closed while CTAs still open it",
+        HAND,
+        "schedule::kGrid - 1) == schedule::kGrid - 1)",
+        "schedule::kGrid - 1) == 0)",
+    ),
+    Mutant(
+        "the epoch does not alternate",
+        HAND,
+        "device::store_relaxed(&header->epoch, epoch ^ 1);",
+        "device::store_relaxed(&header->epoch, epoch);",
+    ),
+    Mutant(
+        "the other half is not cleared to its end",
+        HAND,
+        "at < s.dirty_bytes;",
+        "at + 512 < s.dirty_bytes;",
+    ),
+    Mutant(
+        "this launch's half is cleared instead of the other",
+        HAND,
+        "HandOff::of(args, s.epoch ^ 1)",
+        "HandOff::of(args, s.epoch)",
+    ),
+    Mutant(
+        "down groups add their sums as they come",
+        "ops/combine.cuh",
+        "handoff.partial(args.tokens, share.group, token) + column, never_zero(sum)",
+        "handoff.partial(args.tokens, 1, token) + column, never_zero(sum)",
+        spec=KernelSpec(TOY, Schedule(6, 4, 128, 2, 128, 3, 4)),
+    ),
+    Mutant("the grid is larger than what can be resident", resident=3),
+    # -- reach
+    Mutant(
+        "quantization reads past the tokens",
+        "ops/quantize.cuh",
+        "const u32 pairs = schedule::kHiddenBlocks * args.tokens;",
+        "const u32 pairs = schedule::kHiddenBlocks * (args.tokens + 1);",
+    ),
+    Mutant(
+        "the output is written past the token tile",
+        "ops/combine.cuh",
+        "i < args.tokens * schedule::kStripeDown;",
+        "i < (args.tokens + 1) * schedule::kStripeDown;",
+    ),
+    Mutant(
+        "a copy runs past its stage",
+        RING,
+        "device::bulk_copy(storage.ring + start, source, first, ",
+        "device::bulk_copy(storage.ring + start + 16, source, first, ",
+    ),
+    Mutant(
+        "an exchange misses lanes",
+        DOWN,
+        "if (device::all(arrived)) return;",
+        "if (lane < 31 ? device::all(arrived) : arrived) return;",
+    ),
+)
