@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 # Another CUDA line in the same environment would leave two CuPys in it: start it afresh.
 CLEAR     := $(if $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-cuda*)),--clear)
 
-.PHONY: help install tune test lint gpu-test sanitize verify-generated dispatch-check readme
+.PHONY: help install tune test lint gpu-test sanitize verify-generated dispatch-check readme docs
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -52,3 +52,6 @@ dispatch-check: $(INSTALLED) ## every entry of the dispatch table, with the gene
 
 readme: $(INSTALLED) ## refresh the results table of README.md from generated/
 	$(BIN)/monomoe-gen bench --readme README.md
+
+docs: $(INSTALLED) ## refresh the generated parts of the documents
+	$(BIN)/python -m monomoe_gen.documents

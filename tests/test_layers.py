@@ -27,8 +27,9 @@ LAYERS = (
     ("finals", "replay"),
     ("tune",),
     ("report",),
-    ("remeasure",),
+    ("remeasure", "pages", "doctor"),
     ("cli",),
+    ("documents",),
 )
 RANKS = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 

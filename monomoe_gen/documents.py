@@ -1,0 +1,175 @@
+"""The parts of the documents that the program can write itself.
+
+``python -m monomoe_gen.documents`` refreshes them in a checkout; a test fails when one is stale. A
+document carries each part between two marker lines, everything else in it is written by hand.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import click
+
+from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.paths import checkout, data_dir
+from monomoe_gen.report import read_anchors
+from monomoe_gen.rules import RULES, violations
+from monomoe_gen.schedule import TOKEN_TILES, Geometry, Schedule
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.space import domain, nearest_legal, removal_counts
+
+EXAMPLE_MODEL = "qwen3.5-35b"
+EXAMPLE_SCHEDULE = Schedule(grid=128, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=4, d_down=3)
+_LIFETIMES = {
+    "ring": "stages of weights, from request to the last read",
+    "x": "quantized input; written before the first up unit needs it, read until the last",
+    "h": "requantized h, one slot an expert; reused in turn",
+    "partials": "up: sums of two units in turn; down: sums of the output, after the last unit",
+    "x_scale": "with `x`",
+    "h_scale": "with `h`: h scale x weight scale x routing weight",
+    "expert_tokens": "cleared, then set by the routing warps, read once by the producer",
+    "active": "written by the producer warp (and one epilogue warp), read to the end",
+    "weight": "routing weights; written by the routing warps, read by the requant warps",
+    "selected": "with `weight`: the expert of each weight",
+    "barriers": "initialised once, before the CTA-wide barrier",
+    "state": "number of active experts, epoch, dirty bytes, next input pair to quantize",
+}
+
+
+def tunables_table() -> str:
+    """One row a schedule parameter: its meaning, its CUDA name and the values that are tried."""
+    values = domain(load_shape(EXAMPLE_MODEL), KNOWN[DEFAULT])
+    rows = []
+    for parameter in fields(Schedule):
+        name = parameter.name
+        cuda = "k" + "".join(part.capitalize() for part in name.split("_"))
+        tried = ", ".join(map(str, values[name]))
+        rows.append((f"`{name}`", f"`schedule::{cuda}`", parameter.metadata["doc"], tried))
+    return _table(("name", "in CUDA", "meaning", f"values tried for {EXAMPLE_MODEL}"), rows)
+
+
+@cache
+def rules_table() -> str:
+    """One row a rule: its reason, its static_assert and how much of an example space it removes."""
+    total, removed, left = removal_counts(load_shape(EXAMPLE_MODEL), KNOWN[DEFAULT])
+    rows = [
+        (
+            f"`{rule.name}`",
+            rule.reason,
+            f"`{rule.cuda}`" if rule.cuda else "checked against the device",
+            f"{removed[rule.name]:,}",
+        )
+        for rule in RULES
+    ]
+    rows.append(("", f"left of {total:,}", "", f"{left:,}"))
+    return _table(("rule", "reason", "in CUDA", f"removes ({EXAMPLE_MODEL})"), rows, right=1)
+
+
+def shared_memory_table() -> str:
+    """The members of `SharedStorage` in order, with the bytes of an example and their lifetime."""
+    geometry = Geometry(load_shape(EXAMPLE_MODEL), EXAMPLE_SCHEDULE, TOKEN_TILES[0])
+    rows = [
+        (f"`{name}`", f"{size:,}", _LIFETIMES[name])
+        for name, size in geometry.shared_fields().items()
+    ]
+    rows.append(("in all", f"{geometry.shared_bytes:,}", ""))
+    return _table(("member", "bytes", "holds what, for how long"), rows)
+
+
+@cache
+def paper_schedules_table() -> str:
+    """The schedules that the paper published, judged by the rules of this kernel."""
+    device = KNOWN[DEFAULT]
+    rows = []
+    for model, values in read_anchors(data_dir("generated") / DEFAULT / "anchors.json")[
+        "schedules"
+    ].items():
+        shape, schedule = load_shape(model), Schedule.from_dict(values)
+        broken = {tile: violations(shape, schedule, device, tile) for tile in TOKEN_TILES}
+        legal = [str(tile) for tile, found in broken.items() if not found]
+        first = broken[TOKEN_TILES[0]]
+        if first:
+            nearest = nearest_legal(shape, schedule, device)
+            remark = "; ".join(f"`{v.rule.name}`: {v.found}" for v in first)
+            remark += f"; nearest legal: `{nearest.id if nearest else 'none'}`"
+        else:
+            remark = f"for kernels of {', '.join(legal)} tokens"
+        rows.append((model, f"`{schedule.id}`", "no" if first else "yes", remark))
+    return _table(("model", "published schedule", "feasible here", "verdict"), rows)
+
+
+def cli_reference() -> str:
+    """Every command's ``--help``, as one markdown text."""
+    from monomoe_gen.cli import monomoe_gen
+
+    context = click.Context(monomoe_gen, info_name="monomoe-gen", max_content_width=100)
+    context.terminal_width = 100
+    parts = [_code(monomoe_gen.get_help(context))]
+    for name, command in sorted(monomoe_gen.commands.items()):
+        inner = click.Context(command, info_name=name, parent=context)
+        parts.append(f"## {name}\n\n{_code(command.get_help(inner))}")
+    return "\n\n".join(parts)
+
+
+PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "templates/README.md": {
+        "tunables": tunables_table,
+        "rules": rules_table,
+        "shared memory": shared_memory_table,
+        "paper schedules": paper_schedules_table,
+    },
+    "monomoe_gen/cli/README.md": {"commands": cli_reference},
+}
+
+
+def refresh(name: str, text: str) -> str:
+    """The text of document `name` with every generated part as it should be.
+
+    Raises:
+        MonomoeError: a marker is missing.
+    """
+    for part, write in PARTS[name].items():
+        begin, end = f"<!-- generated: {part} -->", f"<!-- end: {part} -->"
+        before, found_begin, rest = text.partition(begin)
+        _, found_end, after = rest.partition(end)
+        if not found_begin or not found_end:
+            raise MonomoeError(f"{name} needs the lines {begin} and {end}")
+        text = f"{before}{begin}\n\n{write()}\n\n{end}{after}"
+    return text
+
+
+def refresh_all(top: Path) -> list[str]:
+    """Writes the documents below `top` that are stale and names them."""
+    stale = []
+    for name in PARTS:
+        path = top / name
+        old = path.read_text(encoding="utf-8")
+        new = refresh(name, old)
+        if new != old:
+            path.write_text(new, encoding="utf-8")
+            stale.append(name)
+    return stale
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], right: int = 0) -> str:
+    """A markdown table; the last `right` columns are aligned to the right."""
+    rule = ["---"] * (len(header) - right) + ["---:"] * right
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in (header, rule, *rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
+
+
+def _code(text: str) -> str:
+    return f"```text\n{text.rstrip()}\n```"
+
+
+if __name__ == "__main__":
+    top = checkout()
+    if top is None:
+        sys.exit("the documents belong to a checkout")
+    for name in refresh_all(top):
+        print(f"refreshed {name}", file=sys.stderr)
