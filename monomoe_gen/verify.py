@@ -11,7 +11,7 @@ from typing import Literal
 from monomoe_gen import tuning_db
 from monomoe_gen.compile import KernelBinary, compile_many
 from monomoe_gen.device import Device
-from monomoe_gen.dispatch import Entry, Kernel, load, read_cubin, table_folder
+from monomoe_gen.dispatch import Entry, Kernel, Table, load, read_cubin, table_folder
 from monomoe_gen.emit import origin_of, orphans
 from monomoe_gen.errors import CompileError, DatabaseError
 from monomoe_gen.render import Source, render
@@ -32,6 +32,15 @@ class Finding:
     message: str
 
 
+@dataclass(frozen=True)
+class Rebuilt:
+    """A dispatched kernel, what the templates give for it now, and what compiling that gave."""
+
+    kernel: Kernel
+    source: Source
+    outcome: KernelBinary | CompileError
+
+
 def verify(
     device: Device,
     *,
@@ -50,6 +59,17 @@ def verify(
     """
     folder = folder or table_folder(device.slug)
     table = load(folder)
+    return findings(device, table, rebuild(device, table, done), folder, database)
+
+
+def rebuild(
+    device: Device, table: Table, done: Callable[[str], object] = lambda kernel_id: None
+) -> list[Rebuilt]:
+    """Renders and compiles every kernel of ``table``; the cache of cubins is not asked.
+
+    Raises:
+        EnvironmentProblem: no usable NVRTC.
+    """
     shapes = {model: load_shape(model) for model in {k.shape.name for k in table.kernels}}
     sources = [
         render(dataclasses.replace(kernel.spec, shape=shapes[kernel.shape.name]))
@@ -61,20 +81,28 @@ def verify(
         arch=device.arch,
         fresh=True,
     )
-    findings = [
-        _check_kernel(kernel, source, outcome, folder)
-        for kernel, source, outcome in zip(table.kernels, sources, outcomes, strict=True)
-    ]
+    return [Rebuilt(*found) for found in zip(table.kernels, sources, outcomes, strict=True)]
+
+
+def findings(
+    device: Device,
+    table: Table,
+    rebuilt: Iterable[Rebuilt],
+    folder: Path,
+    database: Path | None = None,
+) -> list[Finding]:
+    """What `verify` says of ``table`` in ``folder``, given what its kernels were rebuilt to."""
+    found = [_check_kernel(r.kernel, r.source, r.outcome, folder) for r in rebuilt]
     records = {
         model: tuning_db.read(tuning_db.database_path(device.slug, model, database))
-        for model in shapes
+        for model in {entry.model for entry in table.entries}
     }
-    findings += [_check_entry(entry, records[entry.model]) for entry in table.entries]
-    findings += [
+    found += [_check_entry(entry, records[entry.model]) for entry in table.entries]
+    found += [
         Finding(path.name, "wrong", "no kernel of the table has this file")
         for path in orphans(folder, table)
     ]
-    return findings
+    return found
 
 
 def _check_kernel(
