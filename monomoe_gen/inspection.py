@@ -1,0 +1,206 @@
+"""What can be said about dispatched kernels without a GPU, next to a baseline. Nothing is timed.
+
+Registers, spills and loops are compared between binaries of one compiler: where the sources changed
+the committed text of the baseline is compiled again by the compiler that is here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Literal
+
+from monomoe_gen import dispatch, sass, tuning_db
+from monomoe_gen.compile import KernelBinary, compile_many, compiler_version
+from monomoe_gen.device import Device
+from monomoe_gen.dispatch import Kernel, Table
+from monomoe_gen.errors import DatabaseError, EnvironmentProblem
+from monomoe_gen.render import Source
+from monomoe_gen.verify import Finding, Rebuilt, findings, rebuild
+
+MAIN_FILE = "monomoe.cu"  # the name under which a bundle gives the bytes of its separate texts
+RESOURCES = {
+    "registers": "registers of a thread",
+    "spill_bytes": "bytes spilled",
+    "local_bytes": "bytes of stack of a thread",
+    "shared_bytes": "bytes of shared memory of a CTA",
+    "threads": "threads of a CTA",
+}
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One thing found. ``stale`` and ``grew`` are for somebody to act on, ``note`` is to know."""
+
+    check: Literal["files", "resources", "loops"]
+    subject: str
+    status: Literal["ok", "note", "stale", "grew"]
+    message: str
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The table, its kernels as rebuilt, and the remarks about both."""
+
+    table: Table
+    rebuilt: tuple[Rebuilt, ...]
+    remarks: tuple[Remark, ...]
+
+
+def inspect(
+    device: Device,
+    folder: Path,
+    baseline: Path | None = None,
+    database: Path | None = None,
+    done: Callable[[str], object] = lambda kernel_id: None,
+) -> Inspection:
+    """Rebuilds every kernel of the table in ``folder`` and compares with it and with ``baseline``.
+
+    ``baseline`` is the folder of another table, by default ``folder`` itself: what is committed.
+
+    Raises:
+        DatabaseError: a table or the database cannot be read.
+        EnvironmentProblem: no usable NVRTC.
+    """
+    table = dispatch.load(folder)
+    before = dispatch.load(baseline) if baseline else table
+    rebuilt = tuple(rebuild(device, table, done))
+    remarks = [_remark(f) for f in findings(device, table, rebuilt, folder, database)]
+    known = {kernel.id: kernel for kernel in before.kernels}
+    pairs = [(known[r.kernel.id], r.outcome) for r in rebuilt if r.kernel.id in known]
+    built = [(kernel, now) for kernel, now in pairs if isinstance(now, KernelBinary)]
+    spills = _recorded_spills(device, {k.shape.name for k, _ in built}, database)
+    references, lost = _references(built, baseline or folder, device, spills)
+    remarks += lost
+    tool = sass.find_disassembler()
+    if tool is None:
+        remarks.append(
+            Remark("loops", "disassembler", "note", "no nvdisasm or cuobjdump: loops not counted")
+        )
+    for kernel, now in built:
+        old = references.get(kernel.id)
+        if old:
+            remarks.append(compare_resources(kernel.id, old, now))
+            remarks += _compare_loops(kernel, old.cubin, now, tool) if tool else ()
+    return Inspection(table, rebuilt, tuple(remarks))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a kernel of the baseline needs (None: not recorded), its cubin, and who compiled it."""
+
+    resources: Mapping[str, int | None]
+    cubin: bytes
+    compiler: str
+
+
+def compare_resources(subject: str, old: Reference, now: KernelBinary) -> Remark:
+    """Whether the kernel needs more than the reference did; a note where compilers differ."""
+    found = {name: getattr(now, name) for name in RESOURCES}
+    known = {name: value for name, value in old.resources.items() if value is not None}
+    changed = [f"{known[n]} -> {found[n]} {RESOURCES[n]}" for n in known if known[n] != found[n]]
+    grew = any(found[name] > known[name] for name in known)
+    if not changed:
+        used = ", ".join(f"{value} {RESOURCES[name]}" for name, value in found.items() if value)
+        return Remark("resources", subject, "ok", used)
+    message = ", ".join(changed)
+    if old.compiler != now.compiler:
+        return Remark("resources", subject, "note", f"{message} ({old.compiler} -> {now.compiler})")
+    return Remark("resources", subject, "grew" if grew else "note", message)
+
+
+def _references(
+    built: Sequence[tuple[Kernel, KernelBinary]],
+    folder: Path,
+    device: Device,
+    spills: Mapping[str, int],
+) -> tuple[dict[str, Reference], list[Remark]]:
+    """By kernel id what to compare with, and remarks on what is missing.
+
+    ``spills`` are the recorded bytes by the hash of the cubin, which the table does not tell.
+    """
+    references: dict[str, Reference] = {}
+    lost: list[Remark] = []
+    again: list[Source] = []
+    for kernel, now in built:
+        try:
+            if now.sources_hash != kernel.sources_hash:
+                again.append(_committed_source(folder, kernel))
+                continue
+            cubin = dispatch.read_cubin(folder, kernel)
+        except (DatabaseError, OSError) as error:
+            lost.append(Remark("resources", kernel.id, "note", f"not compared: {error}"))
+            continue
+        recorded = {n: getattr(kernel, n, None) for n in RESOURCES}
+        recorded["spill_bytes"] = spills.get(kernel.cubin_sha256)
+        references[kernel.id] = Reference(recorded, cubin, kernel.compiler)
+    by_name = {kernel.kernel_name: kernel.id for kernel, _ in built}
+    for source, outcome in zip(again, compile_many(again, arch=device.arch), strict=True):
+        subject = by_name[source.kernel_name]
+        if isinstance(outcome, KernelBinary):
+            needs = {n: getattr(outcome, n) for n in RESOURCES}
+            references[subject] = Reference(needs, outcome.cubin, outcome.compiler)
+        else:
+            message = f"not compared: {compiler_version()} refuses the baseline's text"
+            lost.append(Remark("resources", subject, "note", message))
+    return references, lost
+
+
+def _recorded_spills(device: Device, models: set[str], database: Path | None) -> dict[str, int]:
+    return {
+        record.binary.text_hash: record.binary.spill_bytes
+        for model in models
+        for record in tuning_db.read(tuning_db.database_path(device.slug, model, database))
+        if record.binary
+    }
+
+
+def _committed_source(folder: Path, kernel: Kernel) -> Source:
+    """The text beside the table, as a program."""
+    text = (folder / f"{kernel.id}.cu").read_text(encoding="utf-8")
+    return Source(
+        kernel_name=kernel.kernel_name,
+        texts={MAIN_FILE: text},
+        sources_hash=hashlib.sha256(text.encode()).hexdigest(),
+        threads=kernel.threads,
+        shared_bytes=kernel.shared_bytes,
+    )
+
+
+def _compare_loops(
+    kernel: Kernel, old: bytes, now: KernelBinary, tool: tuple[str, ...]
+) -> Iterator[Remark]:
+    """Reports instruction counts; whether they cost time is for a GPU to say."""
+    try:
+        before, after = (sass.main_loops(c, kernel.kernel_name, tool) for c in (old, now.cubin))
+    except EnvironmentProblem as error:
+        yield Remark("loops", kernel.id, "note", str(error))
+        return
+    counts = [_loop_text(b, a) for b, a in zip_longest(before, after)]
+    same = before == after
+    yield Remark(
+        "loops",
+        kernel.id,
+        "ok" if same else "note",
+        "instructions of the main loops: " + ", ".join(counts or ["none found"]),
+    )
+
+
+def _loop_text(old: sass.Loop | None, new: sass.Loop | None) -> str:
+    kinds = " / ".join(dict.fromkeys(loop.kind for loop in (old, new) if loop))
+    before, after = (loop.instructions if loop else None for loop in (old, new))
+    if before == after:
+        return f"{kinds} {after}" + ("" if old == new else " (not the same ones)")
+    return f"{kinds} {before or 'none'} -> {after or 'none'}"
+
+
+def _remark(finding: Finding) -> Remark:
+    status: Mapping[str, Literal["ok", "note", "stale"]] = {
+        "equal": "ok",
+        "compiles": "note",
+        "wrong": "stale",
+    }
+    return Remark("files", finding.subject, status[finding.status], finding.message)
