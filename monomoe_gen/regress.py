@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -191,12 +192,9 @@ def judge(
     alpha = level / 2 / look_count
     limit = math.log1p(delta)
     times = {k: estimate(b, against_record=k in against_record) for k, b in cells.items()}
-    slower = _holm(
-        {k: _smallest_level(lambda a, e=e: e.low(a) > limit) for k, e in times.items()}, alpha
-    )
-    faster = _holm(
-        {k: _smallest_level(lambda a, e=e: e.high(a) < -limit) for k, e in times.items()}, alpha
-    )
+    above = {k: _smallest_level(partial(_exceeds, e, limit)) for k, e in times.items()}
+    below = {k: _smallest_level(partial(_falls_below, e, -limit)) for k, e in times.items()}
+    slower, faster = _holm(above, alpha), _holm(below, alpha)
     found = {}
     for key, time in times.items():
         cycles = estimate(cells[key], cycles=True, against_record=key in against_record)
@@ -247,6 +245,14 @@ def _holm(p_values: Mapping[Key, float], alpha: float) -> set[Key]:
             break
         rejected.add(key)
     return rejected
+
+
+def _exceeds(found: Estimate, limit: float, alpha: float) -> bool:
+    return found.low(alpha) > limit
+
+
+def _falls_below(found: Estimate, limit: float, alpha: float) -> bool:
+    return found.high(alpha) < limit
 
 
 def _smallest_level(holds: Callable[[float], bool]) -> float:

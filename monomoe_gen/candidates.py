@@ -1,0 +1,159 @@
+"""What a check compares: for each cell the kernel of now and, if there is one, of the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from monomoe_gen import dispatch, jobs, tuning_db
+from monomoe_gen.compile import KernelBinary, compile_source
+from monomoe_gen.device import Device
+from monomoe_gen.dispatch import Entry, Table
+from monomoe_gen.emit import origin_of
+from monomoe_gen.errors import DatabaseError, MonomoeError, NoKernel
+from monomoe_gen.placement import code_of, moved
+from monomoe_gen.protocol import Image
+from monomoe_gen.render import Source, render
+from monomoe_gen.schedule import KernelSpec
+from monomoe_gen.tuning_db import Record
+from monomoe_gen.verify import Rebuilt
+
+RECORDED_ROUTING = "uniform"  # of the measurements that the table is made from
+
+
+@dataclass(frozen=True, order=True)
+class CellId:
+    """What one verdict is about."""
+
+    model: str
+    tokens: int
+    routing: str
+
+    def __str__(self) -> str:
+        return f"{self.model}, {self.tokens} tokens, {self.routing}"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A kernel that can be launched, and what it was made from."""
+
+    spec: KernelSpec
+    image: Image
+    sources_hash: str
+    compiler: str
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the table remembers: time / stream floor, and the SM clock in MHz if it was read."""
+
+    ratio: float
+    clock_mhz: float | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One cell with its candidate. Without a ``baseline`` there may be a recorded ratio."""
+
+    cell: CellId
+    candidate: Side
+    baseline: Side | None
+    recorded: Recorded | None
+
+    @property
+    def same_binary(self) -> bool:
+        return self.baseline is not None and self.baseline.image == self.candidate.image
+
+
+def make_pairs(
+    table: Table,
+    rebuilt: Iterable[Rebuilt],
+    baseline: Path,
+    models: Sequence[str],
+    tokens: Sequence[int],
+    routings: Sequence[str],
+    database: Path | None = None,
+) -> tuple[list[Pair], dict[CellId, str]]:
+    """The pairs of all cells, and the cells whose kernel does not compile, with the reason.
+
+    ``models`` and ``tokens``: none means every one that the table was tuned for. ``baseline`` is
+    the folder of a table; what it lacks, or holds damaged, is no baseline.
+
+    Raises:
+        NoKernel: the table has nothing for a model and token count.
+        DatabaseError: a table or the database cannot be read.
+    """
+    kernels = {r.kernel.id: r for r in rebuilt}
+    before = dispatch.load(baseline)
+    pairs: list[Pair] = []
+    failed: dict[CellId, str] = {}
+    for model in models or sorted({entry.model for entry in table.entries}):
+        tuned = [entry.tuned_at for entry in table.entries if entry.model == model]
+        records = tuning_db.read(tuning_db.database_path(table.device.slug, model, database))
+        for count in tokens or tuned:
+            match = dispatch.lookup(table, model, count)
+            found = kernels[match.kernel.id]
+            old = _baseline_side(before, baseline, model, count)
+            recorded = _recorded(match.entry, records) if match.how == "exact" else None
+            for routing in routings:
+                cell = CellId(model, count, routing)
+                if not isinstance(found.outcome, KernelBinary):
+                    failed[cell] = str(found.outcome)
+                    continue
+                usable = recorded if routing == RECORDED_ROUTING else None
+                pairs.append(Pair(cell, _side(found.source, found.outcome), old, usable))
+    return pairs, failed
+
+
+def a_a_pairs(pairs: Sequence[Pair], device: Device) -> tuple[list[Pair], list[Pair]]:
+    """Each candidate against itself, and against the same instructions placed elsewhere.
+
+    Raises:
+        CompileError: a moved kernel does not compile.
+        MonomoeError: its instructions are others than those of the kernel.
+    """
+    kernels = {pair.candidate.sources_hash: pair.candidate for pair in pairs}
+    copies = {key: _moved(side, device) for key, side in kernels.items()}
+    identical = [replace(p, baseline=p.candidate, recorded=None) for p in pairs]
+    placed = [replace(p, baseline=copies[p.candidate.sources_hash], recorded=None) for p in pairs]
+    return identical, placed
+
+
+def _moved(side: Side, device: Device) -> Side:
+    source = moved(render(side.spec))
+    copy = _side(source, compile_source(source, device.arch))
+    name = side.image.name
+    if code_of(copy.image.cubin, name) != code_of(side.image.cubin, name):
+        raise MonomoeError(f"{name}: {copy.compiler} compiles it otherwise beside other kernels")
+    return copy
+
+
+def _side(source: Source, binary: KernelBinary) -> Side:
+    assert source.spec, "only operator kernels are compared"
+    image = jobs.image(binary, source.spec.schedule.grid)
+    return Side(source.spec, image, binary.sources_hash, binary.compiler)
+
+
+def _baseline_side(table: Table, folder: Path, model: str, tokens: int) -> Side | None:
+    try:
+        kernel = dispatch.lookup(table, model, tokens).kernel
+        cubin = dispatch.read_cubin(folder, kernel)
+    except (NoKernel, DatabaseError):
+        return None
+    image = Image(
+        kernel.kernel_name, cubin, kernel.schedule.grid, kernel.threads, kernel.shared_bytes
+    )
+    return Side(kernel.spec, image, kernel.sources_hash, kernel.compiler)
+
+
+def _recorded(entry: Entry, records: Sequence[Record]) -> Recorded | None:
+    if entry.floor_us is None:
+        return None
+    clocks = [
+        record.env.get("sm_clock_mhz")
+        for record in records
+        if record.tokens == entry.tuned_at and origin_of(record) == entry.record
+    ]
+    clock = clocks[0] if clocks and isinstance(clocks[0], int | float) else None
+    return Recorded(entry.time_us / entry.floor_us, clock)
