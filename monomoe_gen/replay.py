@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from monomoe_gen import tuning_db
+from monomoe_gen import cost, tuning_db
 from monomoe_gen.campaign import Plan, Progress, Report
 from monomoe_gen.device import Device
 from monomoe_gen.emit import emit
@@ -53,7 +53,8 @@ def replay(
         )
     if ledger.stale:
         say(f"{len(ledger.stale)} records are of older sources and do not count")
-    search = Search(recorded, plan.tokens, plan.seed)
+    favourites = cost.favourites([ledger.spec(s) for s in recorded], plan.tokens)
+    search = Search(recorded, plan.tokens, plan.seed, favourites)
     trials = len(search) if plan.trials is None else min(plan.trials, len(search))
     seen: set[Schedule] = set()
     failures: Counter[str] = Counter()

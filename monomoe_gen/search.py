@@ -49,9 +49,8 @@ class Search:
             if len(values) > 1
         }
         order = random.Random(seed).sample(everything, len(everything))
-        wanted = [s for s in dict.fromkeys(first) if s in set(everything)]
-        self._left = dict.fromkeys([*wanted, *order])
-        self._first = len(wanted)
+        self._left = dict.fromkeys(order)
+        self._first = [s for s in dict.fromkeys(first) if s in self._left]
         self._proposed: dict[Schedule, tuple[optuna.Study, Trial]] = {}
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._studies = {
@@ -76,8 +75,10 @@ class Search:
         """
         if not self._left:
             return None
-        if self._first or in_order or not self._distributions:
-            self._first = max(0, self._first - 1)
+        wanted = next((s for s in self._first if s in self._left), None)
+        if wanted:
+            return self._take(wanted)
+        if in_order or not self._distributions:
             return self._take(next(iter(self._left)))
         study = next(self._turns)
         trial = study.ask(self._distributions)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from monomoe_gen import jobs, tuning_db
+from monomoe_gen import cost, jobs, tuning_db
 from monomoe_gen.campaign import Campaign, Plan, Progress, Report
 from monomoe_gen.device import Device
 from monomoe_gen.emit import emit
@@ -57,7 +57,9 @@ def tune(
     if not plan.fresh:
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)
-    search = Search(candidates, plan.tokens, plan.seed, _incumbents(ledger.stale))
+    favourites = cost.favourites([ledger.spec(s) for s in candidates], plan.tokens)
+    first = [*_incumbents(ledger.stale), *favourites]
+    search = Search(candidates, plan.tokens, plan.seed, first)
     known = [s for s in candidates if not ledger.missing(s)]
     for schedule in known:
         search.tell(schedule, ledger.values(schedule))

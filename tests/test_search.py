@@ -66,6 +66,20 @@ def test_incumbents_come_first_in_their_order() -> None:
     assert search.ask(in_order=False) in set(POINTS) - set(wanted)
 
 
+def test_what_is_known_already_does_not_use_up_the_places_of_the_first() -> None:
+    wanted = POINTS[10:20]
+    search = Search(POINTS, TOKENS, first=wanted)
+    for schedule in wanted[:9]:
+        search.tell(schedule, cost(schedule))
+    assert search.ask(in_order=False) == wanted[9]
+    for schedule in POINTS[100:150]:
+        search.tell(schedule, cost(schedule))
+    plain = Search(POINTS, TOKENS)
+    known = {*wanted, *POINTS[100:150]}
+    order = [s for _ in POINTS if (s := plain.ask(in_order=True)) not in known]
+    assert [search.ask(in_order=False) for _ in range(8)] != order[:8]
+
+
 def test_failures_are_forgotten_but_not_repeated() -> None:
     search = Search(POINTS, TOKENS)
     asked = []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from monomoe_gen import cubin_cache, dispatch, finals, replay, tune, tuning_db
+from monomoe_gen import cost, cubin_cache, dispatch, finals, replay, tune, tuning_db
 from monomoe_gen.campaign import Plan, Progress, Report
 from monomoe_gen.device import KNOWN
 from monomoe_gen.errors import EnvironmentProblem
@@ -188,6 +188,13 @@ def test_a_run_measures_everything_and_dispatches_the_best(bench: Bench) -> None
         assert dispatch.read_cubin(bench.folder, match.kernel)
     assert len(bench.progress) >= 9
     assert bench.progress[-1].note == "best us 1:10 2:20 4:40 8:80"
+
+
+def test_what_the_cost_model_likes_comes_first(bench: Bench) -> None:
+    predicted = cost.favourites([KernelSpec(SHAPE, s) for s in SCHEDULES], (1, 2, 4, 8))
+    bench.tune(trials=3)
+    assert bench.gpu.measured()[:3] == predicted[:3]
+    assert predicted[:3] != SCHEDULES[:3]
 
 
 def test_each_candidate_is_compiled_once_and_timed_at_every_token_count(bench: Bench) -> None:
