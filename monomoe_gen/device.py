@@ -68,3 +68,27 @@ def current_device() -> Device | None:
         l2_bytes=found.L2_cache_size,
         arch="sm_90a" if capability == "sm_90" else capability,
     )
+
+
+_MUST_AGREE = {  # fields of Device, and what a refusal says about one beside the GPU's name
+    "slug": "",
+    "arch": " (compute target {})",
+    "sms": " ({} SMs)",
+    "shared_per_block": " ({} bytes of shared memory for a CTA)",
+    "registers_per_sm": " ({} registers on an SM)",
+}
+
+
+def mismatch(tuned: Device, found: Device | None) -> str:
+    """Why kernels tuned on one kind of GPU may not run on another; "" if they may."""
+    if found is None:
+        return f"the kernels were tuned on {tuned.name}, and there is no CUDA device"
+    for name, words in _MUST_AGREE.items():
+        needs, has = getattr(tuned, name), getattr(found, name)
+        if needs != has:
+            return (
+                f"the kernels were tuned on {tuned.name}{words.format(needs)}, this GPU is "
+                f"{found.name}{words.format(has)}; tune for it with `monomoe-gen tune`, or give "
+                'on_missing="fallback"'
+            )
+    return ""

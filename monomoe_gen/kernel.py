@@ -17,6 +17,13 @@ from torch import Tensor
 from monomoe_gen.errors import EnvironmentProblem, LaunchError
 from monomoe_gen.schedule import HEADER_BYTES
 
+WAIT_LIMIT_S = 2  # kWaitLimitNs of templates/device/trap.cuh
+
+# The driver's codes after which every call fails: ECC, illegal address, launch timeout, assert,
+# hardware stack, illegal instruction, misaligned address, address space, program counter, launch
+# failed (a trap).
+CONTEXT_LOST = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+
 
 @dataclass(frozen=True)
 class LayerWeights:
@@ -50,7 +57,16 @@ class Workspace:
     def allocate(cls, half_bytes: int, device: torch.device) -> Workspace:
         """A workspace on ``device``, zeroed on its current stream."""
         size = workspace_bytes(half_bytes)
-        return cls(torch.zeros(size, dtype=torch.uint8, device=device), half_bytes)
+        if device.type != "cuda":
+            return cls(torch.zeros(size, dtype=torch.uint8, device=device), half_bytes)
+        import cupy
+
+        # Not from torch's allocator: during the warm-up of a graph its memory is the graph's.
+        with cupy.cuda.Device(
+            torch.cuda.current_device() if device.index is None else device.index
+        ):
+            memory = torch.as_tensor(cupy.empty(size, cupy.uint8), device=device)
+        return cls(memory.zero_(), half_bytes)
 
 
 def workspace_bytes(half_bytes: int) -> int:
@@ -130,7 +146,24 @@ class LoadedKernel:
                 (self.grid,), (self.threads,), arguments, self.shared_bytes, _Stream(stream)
             )
         except _driver_errors() as error:
-            raise LaunchError(f"the launch of {self.name} failed: {error}") from error
+            raise LaunchError(launch_failure(self.name, error)) from error
+
+
+def launch_failure(name: str, error: Exception) -> str:
+    """What to tell about a launch that the driver refused with ``error``.
+
+    A kernel that fails while it runs is noticed by a later call, and ends the process's context.
+    """
+    text = f"the launch of {name} failed: {error}"
+    if getattr(error, "status", None) in CONTEXT_LOST:
+        text += (
+            "; a kernel enqueued earlier failed while it ran, and the CUDA context is lost: "
+            "restart the process. A MonoMoE kernel traps (launch failed) when a wait inside it "
+            f"lasts {WAIT_LIMIT_S} s: SMs were taken from its grid, or two launches shared a "
+            "workspace at the same time. Compute-sanitizer names a kernel that reads or writes "
+            "astray"
+        )
+    return text
 
 
 def check_residency(name: str, grid: int, sms: int, resident_per_sm: int) -> None:

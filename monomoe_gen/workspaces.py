@@ -8,6 +8,7 @@ import torch
 
 from monomoe_gen.errors import LaunchError
 from monomoe_gen.kernel import Workspace
+from monomoe_gen.partition import stream_sms
 
 
 class Workspaces:
@@ -16,6 +17,7 @@ class Workspaces:
     A workspace that is too small is replaced but never freed, since a captured graph may use it.
     Memory that a graph capture allocates belongs to the graph and is zeroed only when it replays,
     so a stream that is first seen while it captures takes a workspace that was set aside before.
+    A stream is asked once for its SMs: it belongs to one green context or to none.
     """
 
     def __init__(self) -> None:
@@ -23,6 +25,7 @@ class Workspaces:
         self._by_stream: dict[tuple[int, int], Workspace] = {}
         self._spare: dict[int, Workspace] = {}
         self._retired: list[Workspace] = []
+        self._sms: dict[tuple[int, int], int] = {}
 
     def reserve(self, device: torch.device, half_bytes: int) -> None:
         """Makes sure that the next new stream may start with a capture."""
@@ -65,6 +68,27 @@ class Workspaces:
         if not capturing:
             self.reserve(device, half_bytes)
         return new
+
+    def discard(self, device: torch.device) -> None:
+        """Takes the current stream's workspace out of use, after a launch on it failed.
+
+        Nobody knows how far a failed launch came, so the next one gets a zeroed workspace.
+        """
+        index = device_index(device)
+        with self._lock:
+            key = index, torch.cuda.current_stream(index).cuda_stream
+            found = self._by_stream.pop(key, None)
+            if found is not None:
+                self._retired.append(found)
+
+    def sms(self, device: torch.device) -> int:
+        """SMs that launches on the current stream of ``device``, the current device, may use."""
+        index = device_index(device)
+        key = index, torch.cuda.current_stream(index).cuda_stream
+        if key not in self._sms:
+            every = torch.cuda.get_device_properties(index).multi_processor_count
+            self._sms[key] = stream_sms(key[1], every)
+        return self._sms[key]
 
 
 def device_index(device: torch.device) -> int:

@@ -14,7 +14,7 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 # From the bottom up; a module may import those of the lines above its own.
 LAYERS = (
     ("errors", "paths", "files", "interrupt", "pipeline"),
-    ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict"),
+    ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict", "partition"),
     ("protocol", "telemetry", "worker_process"),
     ("schedule", "patterns", "compile_worker"),
     ("rules", "reference", "weights", "tuning_db", "search", "cost"),
@@ -22,7 +22,8 @@ LAYERS = (
     ("compile", "kernel", "ledger", "host_build"),
     ("sites",),
     ("validate", "bench", "dispatch", "workspaces"),
-    ("sandbox", "worker", "emit", "jobs", "simulate"),
+    ("plan", "fallback", "c_header"),
+    ("sandbox", "worker", "emit", "jobs", "simulate", "torch_op"),
     ("campaign", "runtime", "verify"),
     ("finals", "replay"),
     ("tune",),

@@ -1,15 +1,22 @@
 """The runtime's parts that need no GPU: arguments, residency, workspaces, refusals."""
 
+import copy
+import dataclasses
+import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from serving import TINY, make_layer, make_table
+from torch import Tensor
 
 from monomoe_gen import dispatch, kernel, runtime, workspaces
 from monomoe_gen.device import DEFAULT, KNOWN
-from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
 from monomoe_gen.errors import (
     DatabaseError,
     EnvironmentProblem,
@@ -18,10 +25,12 @@ from monomoe_gen.errors import (
     NoKernel,
 )
 from monomoe_gen.kernel import LayerWeights, LoadedKernel, Workspace, check_residency, launch_moe
-from monomoe_gen.schedule import Schedule
-from monomoe_gen.shapes import load_shape
+from monomoe_gen.paths import data_dir
+from monomoe_gen.reference import moe_mirror
+from monomoe_gen.shapes import Shape
+from monomoe_gen.torch_op import require
+from monomoe_gen.workload import activations, block_weights
 
-SHAPE = load_shape("qwen3.5-35b")
 CPU = torch.device("cpu")
 
 
@@ -123,51 +132,139 @@ def test_a_capture_takes_what_was_set_aside_before(cuda: Cuda) -> None:
     assert spaces.get(CPU, 256) is not space
 
 
-def make_table() -> Table:
-    made = Kernel(
-        id="k",
-        kernel_name="k",
-        shape=SHAPE,
-        schedule=Schedule(132, 64, 1024, 128, 512, 8, 8),
-        token_tile=8,
-        threads=608,
-        shared_bytes=1000,
-        registers=96,
-        sources_hash="0" * 64,
-        compiler="nvrtc 0.0",
-        cubin_sha256="0" * 64,
+def test_a_failed_launch_costs_the_stream_its_workspace(cuda: Cuda) -> None:
+    spaces = workspaces.Workspaces()
+    first = spaces.get(CPU, 256)
+    first.memory.fill_(1)
+    spaces.discard(CPU)
+    second = spaces.get(CPU, 256)
+    assert second is not first and not second.memory.any()
+    assert any(space is first for space in spaces._retired)  # a captured graph may use it
+    spaces.discard(CPU)
+    spaces.discard(CPU)
+
+
+def test_a_stream_is_asked_once_for_its_sms(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def sms(stream: int, every: int) -> int:
+        asked.append(stream)
+        return every // stream
+
+    monkeypatch.setattr(workspaces, "stream_sms", sms)
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda index: SimpleNamespace(multi_processor_count=132),
     )
-    origin = Origin("2026-01-01T00:00:00+00:00", "nvrtc 0.0", "0" * 64, "final")
-    entries = tuple(Entry(SHAPE.name, n, 8, "k", 10.0 * n, 7.5, origin) for n in (2, 4))
-    return Table(KNOWN[DEFAULT], (made,), entries)
+    spaces = workspaces.Workspaces()
+    assert [spaces.sms(CPU), spaces.sms(CPU)] == [132, 132]
+    cuda.stream = 2
+    assert spaces.sms(CPU) == 66
+    assert asked == [1, 2]
+
+
+def test_a_failed_launch_is_explained() -> None:
+    """The driver's word, and what it means where the context is lost."""
+    error = RuntimeError("CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure")
+    error.status = 719  # type: ignore[attr-defined]
+    text = kernel.launch_failure("k", error)
+    assert text.startswith("the launch of k failed: CUDA_ERROR_LAUNCH_FAILED")
+    assert "a wait inside it lasts 2 s" in text and "restart the process" in text
+    error.status = 701  # type: ignore[attr-defined]
+    assert kernel.launch_failure("k", error) == f"the launch of k failed: {error}"
+
+
+def test_the_explained_wait_limit_is_the_kernels() -> None:
+    text = (data_dir("templates") / "device" / "trap.cuh").read_text(encoding="utf-8")
+    (limit,) = re.findall(r"kWaitLimitNs = ([0-9']+)ull", text)
+    assert int(limit.replace("'", "")) == kernel.WAIT_LIMIT_S * 10**9
+
+
+def test_the_import_is_quick() -> None:
+    """Under 150 ms beyond torch and CuPy, the best of three fresh processes."""
+    program = (
+        "import time, torch, cupy\n"
+        "start = time.process_time()\n"
+        "import monomoe_gen.runtime\n"
+        "print(time.process_time() - start)\n"
+    )
+    command = [sys.executable, "-c", program]
+    times = []
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        times.append(float(done.stdout))
+        if times[-1] < 0.15:
+            return
+    raise AssertionError(f"seconds: {times}")
 
 
 def test_the_table_is_the_folder_that_was_named(tmp_path: Path) -> None:
-    (tmp_path / dispatch.FILE).write_text(dispatch.dump(make_table()), encoding="utf-8")
-    loaded = runtime.load_table(tmp_path)
-    assert loaded.folder == tmp_path and len(loaded.table.entries) == 2
+    table = make_table()
+    (tmp_path / dispatch.FILE).write_text(dispatch.dump(table), encoding="utf-8")
+    assert runtime.load_table(tmp_path) == runtime.KernelTable(tmp_path, table)
     with pytest.raises(DatabaseError):
         runtime.load_table(tmp_path / "elsewhere")
 
 
-def test_explain_says_which_kernel_and_why() -> None:
-    weights = LayerWeights(*[torch.empty(0)] * 4)
-    layer = runtime.MoELayer(SHAPE, weights, CPU, make_table(), {}, 128)
-    start = "qwen3.5-35b, 3 tokens: g132-u64x1024x8-d128x512x8 (nearest below: tuned at 2, good for"
-    assert layer.explain(3).startswith(start)
-    assert "(exact: tuned at 4" in layer.explain(4)
-    assert "(smallest above: tuned at 2" in layer.explain(1)
-    with pytest.raises(NoKernel):
-        layer.explain(9)
+def test_a_gpu_without_a_table_gets_that_of_an_h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = dataclasses.replace(KNOWN[DEFAULT], name="Another GPU", slug="another-gpu")
+    monkeypatch.setattr(runtime, "current_device", lambda: other)
+    assert runtime.load_table().table.device == KNOWN[DEFAULT]
 
 
-def test_weights_elsewhere_than_on_a_gpu_are_refused(tmp_path: Path) -> None:
-    table = runtime.KernelTable(tmp_path, make_table())
-    nothing = torch.empty(0)
-    with pytest.raises(EnvironmentProblem, match="the weights are on cpu"):
-        runtime.MoELayer.from_weights(table, SHAPE.name, nothing, nothing, nothing, nothing)
+def test_a_layer_on_the_cpu_computes_the_operator() -> None:
+    layer, block = make_layer()
+    x, logits = activations(TINY, 5, "gaussian", 0), torch.randn(5, TINY.experts)
+    mirror = moe_mirror(x, logits, block.w13, block.w13_scale, block.w2, block.w2_scale, None, TINY)
+    assert torch.equal(layer(x, logits), mirror)
+    out = torch.full_like(x, torch.nan)
+    assert layer(x, logits, out) is out
+    assert torch.equal(out, mirror)
+    assert layer(x[:0], logits[:0]).shape == (0, TINY.hidden)
+
+
+def test_a_layer_is_a_module_without_state() -> None:
+    layer, _ = make_layer()
+    assert not layer.state_dict()
+    assert [name for name, _ in layer.named_buffers()] == ["w13", "w13_scale", "w2", "w2_scale"]
+    copied = copy.deepcopy(layer)
+    assert copied.plan is layer.plan and copied.w13 is not layer.w13
+
+
+def test_layers_of_a_model_share_a_plan_and_its_name_is_stable() -> None:
+    first, _ = make_layer()
+    second, _ = make_layer()
+    assert first.plan is second.plan
+    assert re.fullmatch(r"tiny@[0-9a-f]{8}", first.plan_name)
+    third, _ = make_layer(fallback=lambda x, logits: x)
+    assert third.plan_name == f"{first.plan_name}#2"
+
+
+def test_wrong_weights_are_refused() -> None:
+    block = block_weights(TINY, "gaussian", 0, "cpu")
+    table = runtime.KernelTable(Path(), make_table())
+    good = block.w13, block.w13_scale, block.w2, block.w2_scale
+
+    def make(*weights: Tensor, model: str | Shape = "tiny", **options: Any) -> None:
+        runtime.MoELayer.from_weights(table, model, *weights, **options)
+
+    with pytest.raises(MonomoeError, match=r"w13 must be .*float8_e4m3fn \[8, 256, 256\]"):
+        make(block.w2, *good[1:])
+    with pytest.raises(MonomoeError, match=r"w2_scale must be .*float32 \[8, 2, 1\] on cpu"):
+        make(*good[:3], block.w2_scale.double())
+    with pytest.raises(MonomoeError, match="tiny has no expert bias"):
+        make(*good, bias=torch.zeros(8))
     with pytest.raises(NoKernel, match="run `monomoe-gen tune --model other`"):
-        runtime.MoELayer.from_weights(table, "other", nothing, nothing, nothing, nothing)
+        make(*good, model="other")
+    with pytest.raises(MonomoeError, match=r'on_missing must be "error" or "fallback", found .no.'):
+        make(*good, on_missing="no")
+    with pytest.raises(EnvironmentProblem, match="the weights are on meta"):
+        make(*(t.to("meta") for t in good))
+    wider = dataclasses.replace(TINY, top_k=4)
+    with pytest.raises(MonomoeError, match=r"for hidden=256 .*top_k=2 .*asked for .*top_k=4"):
+        make(*good, model=wider)
+    make(*good, model=dataclasses.replace(TINY, source="elsewhere"))
 
 
 def test_a_tensor_that_does_not_fit_is_described() -> None:
@@ -175,7 +272,7 @@ def test_a_tensor_that_does_not_fit_is_described() -> None:
     with pytest.raises(
         MonomoeError, match=r"x must be a contiguous torch.bfloat16 \[2, 4\] on cpu, "
     ):
-        runtime._require("x", x, (2, 4), torch.bfloat16, CPU)
+        require("x", x, (2, 4), torch.bfloat16, CPU)
     with pytest.raises(MonomoeError, match=r"found non-contiguous torch.float32 \[4, 2\] on cpu"):
-        runtime._require("x", x, (2, 4), torch.bfloat16, CPU)
-    runtime._require("x", torch.zeros(2, 4), (2, 4), torch.float32, CPU)
+        require("x", x, (2, 4), torch.bfloat16, CPU)
+    require("x", torch.zeros(2, 4), (2, 4), torch.float32, CPU)

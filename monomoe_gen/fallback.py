@@ -1,0 +1,37 @@
+"""The operator in plain torch on packed weights: what runs without a GPU, or without a kernel.
+
+It rounds where the kernel rounds, so that a model gives the same answers either way. It is slow,
+and it waits for the GPU: a CUDA graph cannot hold it.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from monomoe_gen.kernel import LayerWeights
+from monomoe_gen.reference import moe_mirror, route
+from monomoe_gen.shapes import Shape
+from monomoe_gen.weights import unpack_w2, unpack_w13
+
+TOKENS_AT_ONCE = 1024  # bounds the memory for intermediate results, 128 KiB a token at most
+
+
+def moe_packed(x: Tensor, logits: Tensor, weights: LayerWeights, shape: Shape, out: Tensor) -> None:
+    """``reference.moe_mirror`` into ``out``: x bf16 ``[B, H]``, logits ``[B, E]``, out as x.
+
+    Only the experts in use are unpacked, a copy of each.
+    """
+    pieces = (t.split(TOKENS_AT_ONCE) for t in (x, logits, out))
+    for x_piece, logits_piece, out_piece in zip(*pieces, strict=True):
+        active = route(logits_piece, weights.bias, shape)[0].unique().tolist()
+        y = moe_mirror(
+            x_piece,
+            logits_piece,
+            {e: unpack_w13(weights.w13[e : e + 1])[0] for e in active},
+            weights.w13_scale,
+            {e: unpack_w2(weights.w2[e : e + 1])[0] for e in active},
+            weights.w2_scale,
+            weights.bias,
+            shape,
+        )
+        out_piece.copy_(y)

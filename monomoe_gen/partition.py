@@ -1,0 +1,43 @@
+"""How many SMs the launches of a stream may use: fewer than the GPU has inside a green context.
+
+torch reports the SMs of the GPU, or of the MIG instance. A green context takes a part of them, for
+the streams made in it or for as long as it is current; only the driver knows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+_SM_RESOURCE = 1  # CU_DEV_RESOURCE_TYPE_SM
+_SM_COUNT_AT = 96  # of a CUdevResource: its type and 92 bytes of padding come first
+_RESOURCE_BYTES = 512  # more than any version of CUdevResource
+
+
+def stream_sms(stream: int, all_sms: int) -> int:
+    """SMs that kernels on the raw CUDA ``stream`` handle may use, ``all_sms`` without a partition.
+
+    The stream belongs to the current device. A driver that knows no green contexts has none.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return all_sms
+    return partition_sms(driver, stream) or all_sms
+
+
+def partition_sms(driver: Any, stream: int) -> int | None:
+    """SMs of the stream's green context, else of the current context; None if it cannot be told."""
+    resource = ctypes.create_string_buffer(_RESOURCE_BYTES)
+    context = ctypes.c_void_p()
+    try:
+        found = driver.cuStreamGetGreenCtx(ctypes.c_void_p(stream), ctypes.byref(context))
+        ask = driver.cuGreenCtxGetDevResource
+        if found != 0 or not context:
+            found = driver.cuCtxGetCurrent(ctypes.byref(context))
+            ask = driver.cuCtxGetDevResource
+        if found != 0 or ask(context, resource, _SM_RESOURCE) != 0:
+            return None
+    except AttributeError:
+        return None
+    return ctypes.c_uint32.from_buffer(resource, _SM_COUNT_AT).value or None
