@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from monomoe_gen import dispatch, jobs, tuning_db
 from monomoe_gen.compile import KernelBinary, compile_source
@@ -52,18 +53,21 @@ class Recorded:
     clock_mhz: float | None
 
 
+Method = Literal["paired", "floor", "same", "none"]
+"""How a cell is judged: candidate against baseline; time / stream floor against the recorded ratio,
+where there is no other binary to compare with; not at all, since nothing changed; or not at all,
+since nothing is known."""
+
+
 @dataclass(frozen=True)
 class Pair:
-    """One cell with its candidate. Without a ``baseline`` there may be a recorded ratio."""
+    """One cell with its candidate, and what that is compared with."""
 
     cell: CellId
     candidate: Side
     baseline: Side | None
     recorded: Recorded | None
-
-    @property
-    def same_binary(self) -> bool:
-        return self.baseline is not None and self.baseline.image == self.candidate.image
+    method: Method
 
 
 def make_pairs(
@@ -101,8 +105,9 @@ def make_pairs(
                 if not isinstance(found.outcome, KernelBinary):
                     failed[cell] = str(found.outcome)
                     continue
+                new = _side(found.source, found.outcome)
                 usable = recorded if routing == RECORDED_ROUTING else None
-                pairs.append(Pair(cell, _side(found.source, found.outcome), old, usable))
+                pairs.append(Pair(cell, new, old, usable, _method(new, old, usable)))
     return pairs, failed
 
 
@@ -115,9 +120,17 @@ def a_a_pairs(pairs: Sequence[Pair], device: Device) -> tuple[list[Pair], list[P
     """
     kernels = {pair.candidate.sources_hash: pair.candidate for pair in pairs}
     copies = {key: _moved(side, device) for key, side in kernels.items()}
-    identical = [replace(p, baseline=p.candidate, recorded=None) for p in pairs]
-    placed = [replace(p, baseline=copies[p.candidate.sources_hash], recorded=None) for p in pairs]
+    identical = [replace(p, baseline=p.candidate, method="paired") for p in pairs]
+    placed = [replace(p, baseline=copies[p.candidate.sources_hash], method="paired") for p in pairs]
     return identical, placed
+
+
+def _method(new: Side, old: Side | None, recorded: Recorded | None) -> Method:
+    if old and old.image != new.image:
+        return "paired"
+    if recorded:
+        return "floor"
+    return "same" if old else "none"
 
 
 def _moved(side: Side, device: Device) -> Side:

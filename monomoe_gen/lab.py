@@ -1,0 +1,172 @@
+"""Asks fresh GPU workers for the times of one check and notes the answers, cell by cell."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from monomoe_gen import jobs, regress
+from monomoe_gen.bench import FULL, Effort, Timing
+from monomoe_gen.candidates import Pair, Side
+from monomoe_gen.device import Device, device_slug
+from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.protocol import Cell, Env
+from monomoe_gen.regress import Block, Judgement, Verdict
+from monomoe_gen.sandbox import Sandbox
+
+BLOCK = Effort(warmups=5, replays=50)  # a process draws once, however long it measures
+THROTTLED = {"sw_power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"}
+
+Open = Callable[[], Sandbox]
+Step = Callable[[str], object]
+
+
+@dataclass
+class State:
+    """A cell while it is measured."""
+
+    pair: Pair
+    blocks: list[Block] = field(default_factory=list)
+    candidate_us: list[float] = field(default_factory=list)
+    baseline_us: list[float] = field(default_factory=list)
+    floors_us: list[float] = field(default_factory=list)
+    discarded: int = 0
+    seconds: float = 0.0
+    judgement: Judgement | None = None
+    verdict: Verdict | None = None
+    message: str = ""
+
+    def close(self, verdict: Verdict, message: str) -> None:
+        self.verdict, self.message = verdict, message
+
+
+class Lab:
+    """Asks fresh workers on one GPU and notes the answers in cells."""
+
+    def __init__(self, device: Device, floors: jobs.Floors, open_sandbox: Open, step: Step) -> None:
+        self.env: Env = {}
+        self._device, self._floors, self._open, self._step = device, floors, open_sandbox, step
+
+    def validate(self, cells: Sequence[State]) -> None:
+        """Closes the cells whose candidate does not run or computes wrong numbers."""
+        if not cells:
+            return
+        with self._open() as box:
+            self._same_gpu(box)
+            groups: dict[tuple[str, bytes], list[State]] = {}
+            for cell in cells:
+                image = cell.pair.candidate.image
+                groups.setdefault((image.name, image.cubin), []).append(cell)
+            for group in groups.values():
+                self._validate(box, group)
+
+    def _validate(self, box: Sandbox, group: Sequence[State]) -> None:
+        side = group[0].pair.candidate
+        tokens = sorted({cell.pair.cell.tokens for cell in group})
+        self._step(f"validating {side.spec.id}")
+        request = jobs.measure(
+            side.spec, side.image, tokens, group[0].pair.cell.routing, validate=True, timed=None
+        )
+        outcome = box.measure(request)
+        answers = {answer.tokens: answer for answer in outcome.cells}
+        for cell in group:
+            answer = answers.get(cell.pair.cell.tokens)
+            if answer is None:
+                cell.close(Verdict.WRONG, f"{outcome.status}: {outcome.message}")
+            elif answer.status != "ok":
+                cell.close(Verdict.WRONG, f"{answer.status}: {answer.message}")
+
+    def measure(self, cells: Sequence[State], process: int, blocks: int) -> None:
+        """One fresh process: ``blocks`` blocks of every cell, all blocks of a cell together."""
+        if not cells:
+            return
+        with self._open() as box:
+            self._same_gpu(box)
+            for cell in cells:
+                began = time.monotonic()
+                for _ in range(blocks):
+                    if cell.verdict is None:
+                        self._step(f"process {process + 1}: {cell.pair.cell}")
+                        self._block(box, cell, process)
+                cell.seconds += time.monotonic() - began
+
+    def _block(self, box: Sandbox, cell: State, process: int) -> None:
+        new, old = cell.pair.candidate, cell.pair.baseline
+        paired = cell.pair.method == "paired"
+        answers = []
+        for side in (old, new, new, old) if paired and old else (new,):
+            effort = BLOCK if paired else FULL  # a recorded time is of a full measurement
+            answer = self._time(box, cell, side, effort)
+            if answer is None:
+                return
+            answers.append(answer)
+        if any(_throttled(answer) for answer in answers):
+            cell.discarded += 1
+            return
+        times = [Timing(answer.samples).median_us for answer in answers]
+        clocks = [_clock(answer) for answer in answers]
+        cell.floors_us += [answer.floor.stream_us for answer in answers if answer.floor]
+        if paired:
+            ratio = regress.abba(*times)
+            clock = regress.abba(*clocks) if all(clocks) else 0.0  # type: ignore[arg-type]
+            cell.candidate_us += times[1:3]
+            cell.baseline_us += (times[0], times[3])
+        else:
+            recorded, floor = cell.pair.recorded, answers[0].floor
+            assert recorded and floor
+            ratio = math.log(times[0] / floor.stream_us / recorded.ratio)
+            known = clocks[0] and recorded.clock_mhz
+            clock = math.log(clocks[0] / recorded.clock_mhz) if known else 0.0  # type: ignore
+            cell.candidate_us.append(times[0])
+        cell.blocks.append(Block(process, ratio, clock))
+
+    def _time(self, box: Sandbox, cell: State, side: Side, effort: Effort) -> Cell | None:
+        """The answer; None closes the cell."""
+        request = jobs.measure(
+            side.spec,
+            side.image,
+            (cell.pair.cell.tokens,),
+            cell.pair.cell.routing,
+            validate=False,
+            timed=self._floors.timed(effort),
+        )
+        outcome = box.measure(request)
+        if outcome.status == "ok":
+            return outcome.cells[0]
+        if side is cell.pair.candidate:
+            cell.close(Verdict.WRONG, f"{outcome.status}: {outcome.message}")
+        else:
+            cell.close(
+                Verdict.ENVIRONMENT,
+                f"the baseline does not run here: {outcome.status}: {outcome.message}",
+            )
+        return None
+
+    def _same_gpu(self, box: Sandbox) -> None:
+        found = box.env
+        if device_slug(str(found["gpu"])) != self._device.slug:
+            raise EnvironmentProblem(
+                f"this is a check for {self._device.name}, the GPU is {found['gpu']}"
+            )
+        if self.env and self.env["uuid"] != found["uuid"]:
+            raise EnvironmentProblem(
+                f"the GPU changed from {self.env['uuid']} to {found['uuid']} during the check; "
+                "let CUDA_VISIBLE_DEVICES name one"
+            )
+        self.env = found
+
+
+def undecided(cells: Iterable[State]) -> list[State]:
+    """Those without a verdict."""
+    return [cell for cell in cells if cell.verdict is None]
+
+
+def _throttled(answer: Cell) -> bool:
+    return not THROTTLED.isdisjoint(str(answer.env.get("throttle")).split("+"))
+
+
+def _clock(answer: Cell) -> float | None:
+    found = answer.env.get("sm_clock_mhz")
+    return float(found) if isinstance(found, int | float) and found > 0 else None
