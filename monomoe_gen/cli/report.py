@@ -1,0 +1,43 @@
+"""The command that presents everything as a page: report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from monomoe_gen.cli.options import device_option, models_option
+from monomoe_gen.cli.output import progress, say
+from monomoe_gen.device import Device
+from monomoe_gen.shapes import Shape
+
+
+@click.command()
+@models_option("every one with measurements")
+@device_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="report",
+    show_default=True,
+    help="Write index.html into this folder.",
+)
+def report(shapes: tuple[Shape, ...], device: Device, output: Path) -> None:
+    """Write the measurements as one HTML page with plots, which needs no network.
+
+    Reads tuning_db/ and generated/. Needs the extra [report].
+    """
+    from monomoe_gen.pages.load import load_models
+    from monomoe_gen.pages.page import page
+
+    with progress("reading", None) as step:
+        models, read_gb_s = load_models(shapes, device, done=step)
+    text = page(models, device, read_gb_s)
+    output.mkdir(parents=True, exist_ok=True)
+    path = output / "index.html"
+    path.write_text(text, encoding="utf-8")
+    say(f"wrote {path}, {len(text) / 1e6:.1f} MB")
+
+
+COMMANDS = (report,)

@@ -1,0 +1,61 @@
+"""Reads what a report is made of: records, results, anchors, and the size of the space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from monomoe_gen import tuning_db
+from monomoe_gen.device import Device
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.pages.analysis import ModelData
+from monomoe_gen.paths import data_dir
+from monomoe_gen.report import read_anchors, read_results
+from monomoe_gen.shapes import Shape, list_shapes
+from monomoe_gen.space import removal_counts
+
+
+def load_models(
+    shapes: Sequence[Shape],
+    device: Device,
+    *,
+    database: Path | None = None,
+    generated: Path | None = None,
+    done: Callable[[str], object] = lambda model: None,
+) -> tuple[list[ModelData], float | None]:
+    """The data of `shapes` (none: every one with a timed record), and the card's read rate in GB/s.
+
+    Raises:
+        MonomoeError: one of `shapes`, or every model, has no timed record on this device.
+        DatabaseError: a file that cannot be read.
+    """
+    folder = generated or data_dir("generated") / device.slug
+    results = read_results(folder / "bench.json")
+    anchors_path = folder / "anchors.json"
+    anchors = read_anchors(anchors_path) if anchors_path.exists() else {"shapes": {}}
+    models = []
+    for shape in shapes or list_shapes():
+        records = tuning_db.read(tuning_db.database_path(device.slug, shape.name, database))
+        if any(r.time_us and r.routing == "uniform" for r in records):
+            published = anchors["shapes"].get(shape.name, {})
+            models.append(
+                ModelData(
+                    shape,
+                    records,
+                    [r for r in results if r.model == shape.name],
+                    {int(tokens): figures for tokens, figures in published.items()},
+                    removal_counts(shape, device),
+                )
+            )
+        elif shapes:
+            raise _nothing(shape.name, device)
+        done(shape.name)
+    if not models:
+        raise _nothing("any model", device)
+    return models, anchors.get("read_bandwidth_gb_s")
+
+
+def _nothing(what: str, device: Device) -> MonomoeError:
+    return MonomoeError(
+        f"there are no times of {what} on {device.name}; `monomoe-gen tune` on that GPU makes some"
+    )

@@ -1,0 +1,208 @@
+"""The whole page: one HTML file that needs no network."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from monomoe_gen import __version__
+from monomoe_gen.device import Device
+from monomoe_gen.pages import figures, tables
+from monomoe_gen.pages.analysis import ModelData
+from monomoe_gen.pages.figures import Figure
+
+_WIDE = 880
+"""Pixels below which a crowded plot scrolls sideways instead of shrinking."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A titled part: a remark, then a plot (or one for each choice), then a table."""
+
+    id: str
+    title: str
+    remark: str
+    plots: Mapping[str, Figure] = field(default_factory=dict)
+    rows: Sequence[Mapping[str, Any]] = ()
+    min_width: int = 0
+
+    @property
+    def wide(self) -> bool:
+        return bool(self.min_width or self.rows or not self.plots)
+
+    @property
+    def data(self) -> Markup:
+        """The plots as JSON that may stand inside a script element."""
+        return Markup(json.dumps(self.plots, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+@dataclass(frozen=True)
+class Section:
+    id: str
+    title: str
+    remark: str
+    blocks: Sequence[Block]
+
+
+def page(models: Sequence[ModelData], device: Device, read_gb_s: float | None) -> str:
+    """The HTML text of the report.
+
+    Raises:
+        EnvironmentProblem: plotly is not installed.
+    """
+    script = figures.plotly_script()
+    environment = Environment(autoescape=select_autoescape(default=True), undefined=StrictUndefined)
+    environment.tests["numeric"] = _numeric
+    template = environment.from_string(
+        files("monomoe_gen.pages").joinpath("page.html.j2").read_text(encoding="utf-8")
+    )
+    sections = [_overview(models)]
+    sections += [_model(data, device, read_gb_s) for data in models]
+    return template.render(
+        sections=sections, device=device, version=__version__, plotly=Markup(script)
+    )
+
+
+def _numeric(value: object) -> bool:
+    """Whether a cell is a number, so that its digits stand below those of its neighbours."""
+    return re.fullmatch(r"-?[\d,]+(\.\d+)?(e[-+]?\d+)?", str(value)) is not None
+
+
+def _overview(models: Sequence[ModelData]) -> Section:
+    return Section(
+        "overview",
+        "Overview",
+        "Microseconds per launch, cold weights, uniform routing. The stream floor copies the same "
+        "weight bytes into shared memory and does nothing else.",
+        (
+            Block(
+                "overview-ratio",
+                "Distance to the limit",
+                "Time over the stream floor of the same run; 1 would be the limit.",
+                {"": figures.ratios(models)},
+            ),
+            Block(
+                "overview-speedup",
+                "Against published kernels",
+                "How many times faster than the better one of the published MonoMoE and Triton's "
+                "grouped GEMM on the same kind of card.",
+                {"": figures.speedups(models)},
+            ),
+            Block("overview-table", "All results", "", rows=tables.results(models)),
+        ),
+    )
+
+
+def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
+    shape, tag = data.shape, data.shape.slug
+    total, _, left = data.space
+    screened = max((len(points) for points in data.points.values()), default=0)
+    counts = list(data.points)
+
+    def by_tokens(draw: Any) -> dict[str, Figure]:
+        return {f"B = {tokens}": draw(data, tokens) for tokens in counts}
+
+    routing = figures.routings(data)
+    blocks = [
+        Block(
+            f"{tag}-times",
+            "Time",
+            "",
+            {"": figures.times(data)},
+        ),
+        Block(
+            f"{tag}-bandwidth",
+            "Weight bandwidth",
+            "FP8 weight bytes of the selected experts over time.",
+            {"": figures.bandwidth(data, read_gb_s / 1000 if read_gb_s else None)},
+        ),
+        Block(
+            f"{tag}-space",
+            "Search space",
+            f"One line a schedule, {screened} of {left:,} feasible ones. Drag along an axis to "
+            "select a range; click the axis to let go.",
+            by_tokens(figures.parallel_coordinates),
+            min_width=_WIDE,
+        ),
+        Block(
+            f"{tag}-pairs",
+            "Pairs of parameters",
+            "The best time / floor that any schedule with these two values reached.",
+            by_tokens(figures.pair_maps),
+            min_width=_WIDE,
+        ),
+        Block(
+            f"{tag}-convergence",
+            "Convergence",
+            "The best schedule so far, in the order in which they were measured.",
+            {"": figures.convergence(data)},
+        ),
+        Block(
+            f"{tag}-regret",
+            "Regret",
+            "Distance to the best known schedule, beside choosing at random among the measured "
+            "ones.",
+            by_tokens(figures.regret),
+        ),
+        Block(
+            f"{tag}-elsewhere",
+            "One kernel for several token counts",
+            "Time of the schedule that is best for one token count, used for another, over the "
+            "best time there.",
+            {"": figures.elsewhere(data)},
+        ),
+        Block(
+            f"{tag}-rules",
+            "What the rules remove",
+            f"{total:,} schedules are enumerated, {left:,} can run. A schedule counts for the "
+            "first rule, from above, that it breaks; rules that remove none are left out. "
+            "Logarithmic scale.",
+            {"": figures.rules(data)},
+        ),
+        Block(
+            f"{tag}-routing",
+            "Routing",
+            "Time over the floor under other routing patterns."
+            if routing
+            else "Timed with uniform routing only so far.",
+            {"": routing} if routing else {},
+        ),
+        Block(
+            f"{tag}-resources",
+            "Resources",
+            "Shared memory of each token count's kernel by component.",
+            {"": figures.shared_memory(data, device.shared_per_block)},
+            tables.resources(data),
+        ),
+        Block(
+            f"{tag}-numerics",
+            "Numerics",
+            "The worst token against FP32, and against the reference with the kernel's own "
+            "rounding points (mirror), for Gaussian and heavy-tailed (Student t) data.",
+            rows=tables.numerics(data),
+        ),
+        Block(
+            f"{tag}-outcomes",
+            "What became of the candidates",
+            "",
+            rows=tables.outcomes(data),
+        ),
+        Block(
+            f"{tag}-provenance",
+            "Provenance",
+            "",
+            rows=tables.provenance(data),
+        ),
+    ]
+    remark = (
+        f"H = {shape.hidden}, N = {shape.intermediate}, {shape.experts} experts, top {shape.top_k},"
+        f" {shape.scoring} routing; {shape.expert_bytes / 1e6:.1f} MB per expert."
+    )
+    return Section(tag, shape.name, remark, blocks)

@@ -1,0 +1,252 @@
+"""The report: its numbers by hand, its page in a browser."""
+
+import html
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monomoe_gen import cli, tuning_db
+from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.pages import analysis, tables
+from monomoe_gen.pages.analysis import ModelData, Point
+from monomoe_gen.pages.load import load_models
+from monomoe_gen.schedule import Schedule
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.space import feasible, removal_counts
+from monomoe_gen.tuning_db import Binary, Errors, Record, Time
+
+DEVICE = KNOWN[DEFAULT]
+TOY = load_shape("toy")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+PLOTS = (
+    "times",
+    "bandwidth",
+    "space",
+    "pairs",
+    "convergence",
+    "regret",
+    "elsewhere",
+    "rules",
+    "routing",
+    "resources",
+)
+
+
+def record(schedule: Schedule, tokens: int, time_us: float, **changes: Any) -> Record:
+    values: dict[str, Any] = {
+        "tokens": tokens,
+        "token_tile": 8,
+        "schedule": schedule.to_dict(),
+        "sources_hash": "0" * 64,
+        "compiler": "nvrtc 0.0",
+        "status": "ok",
+        "stage": "screen",
+        "routing": "uniform",
+        "time_us": Time(time_us, time_us * 0.99, time_us * 1.01, 20),
+        "floor_us": 5.0,
+        "empty_us": 0.6,
+        "distinct_experts": 8.0,
+        "errors": {"gaussian": Errors(0.9991, 0.04, 1e-5), "student_t3": Errors(0.999, 0.05, 1e-4)},
+        "binary": Binary(90, 0, 100_000, "1" * 64),
+        "env": {"gpu": "NVIDIA H200", "driver": "1.2", "reuse_bytes": 3e8},
+        **changes,
+    }
+    return Record(**values)
+
+
+@pytest.fixture(scope="module")
+def data() -> ModelData:
+    schedules = feasible(TOY, DEVICE)[::40][:14]
+    records = [
+        record(schedule, tokens, 6.0 + (7 * i % 5) + tokens)
+        for i, schedule in enumerate(schedules)
+        for tokens in (1, 2, 4)
+    ]
+    records += [record(schedules[0], 1, 8.5, routing="zipf")]
+    published = {1: {"published_monomoe_us": 21.0, "triton_grouped_gemm_us": 14.0}}
+    return ModelData(TOY, records, [], published, removal_counts(TOY, DEVICE))
+
+
+def test_expected_best_is_the_mean_over_all_subsets() -> None:
+    values = [5.0, 1.0, 4.0, 2.5, 2.5]
+    for n, mean in enumerate(analysis.expected_best(values, range(1, 6)), start=1):
+        subsets = list(itertools.combinations(values, n))
+        assert mean == pytest.approx(sum(map(min, subsets)) / len(subsets))
+
+
+def test_cross_regret_and_pairs() -> None:
+    a, b = (Schedule(132, 64, k, 128, 512, 4, 8) for k in (512, 1024))
+    points = {
+        1: [Point(a, 10.0, 2.0), Point(b, 11.0, 2.2)],
+        8: [Point(a, 60.0, 1.5), Point(b, 50.0, 1.25)],
+    }
+    assert analysis.cross_regret(points) == {(1, 1): 1, (1, 8): 1.2, (8, 8): 1, (8, 1): 1.1}
+    assert analysis.pair_minimum(points[1], "grid", "k_up") == {(132, 512): 2.0, (132, 1024): 2.2}
+    assert analysis.pair_minimum(points[1], "grid", "d_up") == {(132, 4): 2.0}
+    assert analysis.best_so_far([3, 4, 1, 2]) == [3, 3, 1, 1]
+
+
+def test_bandwidth() -> None:
+    assert analysis.terabytes_per_second(TOY, 8.0, 10.0) == pytest.approx(
+        8 * TOY.expert_bytes / 10e-6 / 1e12
+    )
+    assert analysis.terabytes_per_second(TOY, None, 10.0) is None
+
+
+def test_a_row_says_how_far_the_limit_and_the_better_competitor_are(data: ModelData) -> None:
+    row = data.rows[0]
+    assert (row["tokens"], row["time_us"], row["source"]) == (1, 7.0, "screen")
+    assert row["ratio"] == pytest.approx(7 / 5)
+    assert row["speedup"] == pytest.approx(14 / 7)
+    assert data.rows[1]["speedup"] is None
+
+
+def test_old_sources_are_named(data: ModelData) -> None:
+    kernels = [r["value"] for r in tables.provenance(data) if r["what"].startswith("kernel")]
+    assert len(kernels) == 3 and all("OLDER sources" in text for text in kernels)
+
+
+def test_numerics_and_outcomes_count_every_record(data: ModelData) -> None:
+    rows = tables.numerics(data)
+    assert [(r["tokens"], r["data"]) for r in rows[:2]] == [(1, "gaussian"), (1, "student_t3")]
+    assert rows[0]["measured"] == 15
+    assert sum(r["records"] for r in tables.outcomes(data)) == len(data.records)
+
+
+def write(path: Path, records: list[Record]) -> None:
+    for item in records:
+        tuning_db.append(path, item)
+
+
+def test_only_models_with_times_are_loaded(tmp_path: Path, data: ModelData) -> None:
+    write(tuning_db.database_path(DEFAULT, "toy", tmp_path), list(data.records[:3]))
+    models, rate = load_models([], DEVICE, database=tmp_path)
+    assert [m.shape.name for m in models] == ["toy"]
+    assert rate == 4555
+    with pytest.raises(MonomoeError, match=r"glm-5.2-tp8.*tune"):
+        load_models([load_shape("glm-5.2-tp8")], DEVICE, database=tmp_path)
+
+
+def test_without_plotly_the_command_says_what_to_install(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    data: ModelData,
+) -> None:
+    from monomoe_gen.pages import load
+
+    monkeypatch.setattr(load, "load_models", lambda *_, **__: ([data], None))
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert cli.run(["report", "-o", str(tmp_path)]) == 5
+    assert "[report]" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def text(data: ModelData) -> str:
+    pytest.importorskip("plotly")
+    from monomoe_gen.pages.page import page
+
+    return page([data], DEVICE, 4555)
+
+
+def test_the_page_needs_no_network(text: str) -> None:
+    head, _, script = text.partition("plotly.js")
+    for part in (head, script.rpartition("<script>")[2]):
+        assert "src=" not in part and "http" not in part
+
+
+@pytest.mark.parametrize("part", [*PLOTS, "numerics", "outcomes", "provenance"])
+def test_every_section_is_there(part: str, text: str) -> None:
+    assert f'<article id="toy-{part}"' in text
+
+
+HARNESS = """
+<script>
+addEventListener("load", async () => {
+  const result = { errors: window.problems, clipped: [] };
+  Object.assign(result, { width: root.scrollWidth, room: innerWidth });
+  try {
+    for (const plot of plots) await draw(plot);
+    result.drawn = plots.filter((p) => p.querySelector(".main-svg")).length;
+    result.marks = plots.filter((p) => p.querySelector("path, canvas, image")).length;
+    for (const plot of plots) {
+      const frame = plot.getBoundingClientRect();
+      for (const label of plot.querySelectorAll("text")) {
+        const box = label.getBoundingClientRect();
+        if (box.width && (box.left < frame.left - 1 || box.right > frame.right + 1 ||
+            box.top < frame.top - 1 || box.bottom > frame.bottom + 1)) {
+          result.clipped.push(plot.getAttribute("aria-label") + ": " + label.textContent);
+        }
+      }
+    }
+    const color = () => plots[0].querySelector("text").style.fill;
+    const before = color();
+    button.focus(); button.click();
+    await new Promise((done) => setTimeout(done, 300));
+    result.repainted = color() !== before && button.getAttribute("aria-pressed") === "true";
+    const select = document.querySelector("select");
+    const chart = select.closest("article").querySelector(".plot");
+    const shown = () => JSON.stringify(chart.data[0].line.color);
+    await draw(chart);
+    const old = shown();
+    select.selectedIndex = 2; select.dispatchEvent(new Event("change"));
+    await new Promise((done) => setTimeout(done, 300));
+    result.chosen = shown() !== old;
+    result.reachable = [...document.querySelectorAll("a, button, select, [tabindex='0']")]
+      .every((e) => { e.focus(); return document.activeElement === e; });
+  } catch (error) { result.errors.push(String(error)); }
+  parent.postMessage(result, "*");
+});
+</script>
+"""
+CATCH = """
+<script>
+window.problems = [];
+addEventListener("error", (e) => problems.push(e.message));
+for (const kind of ["error", "warn"]) console[kind] = (...words) => problems.push(words.join(" "));
+</script>
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_in_a_browser(width: int, text: str, tmp_path: Path) -> None:
+    page = text.replace("<head>", "<head>" + CATCH, 1)
+    before, _, after = page.rpartition("</body>")
+    (tmp_path / "page.html").write_text(before + HARNESS + "</body>" + after, encoding="utf-8")
+    (tmp_path / "frame.html").write_text(
+        f'<iframe src="page.html" style="width: {width}px; height: 900px; border: 0"></iframe>'
+        '<pre id="result"></pre><script>addEventListener("message", (e) => '
+        '{ document.getElementById("result").textContent = JSON.stringify(e.data); });</script>',
+        encoding="utf-8",
+    )
+    assert CHROMIUM
+    done = subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--no-first-run", "--disable-quic",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
+            f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width + 200},1000",
+            "--virtual-time-budget=60000", "--dump-dom", (tmp_path / "frame.html").as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    answer = done.stdout.partition('<pre id="result">')[2].partition("</pre>")[0]
+    assert answer, done.stderr
+    found = json.loads(html.unescape(answer))
+    assert found["errors"] == []
+    assert found["drawn"] == found["marks"] == len(PLOTS) + 2
+    assert found["clipped"] == []
+    assert found["width"] <= found["room"] == width, "the page itself scrolls sideways"
+    assert found["repainted"] and found["chosen"] and found["reachable"]
