@@ -45,7 +45,7 @@ MIRROR_REL_L2_MAX = 1e-2
 """Of every token: sums run in another order than the mirror's, and a rounding of h may flip."""
 
 _STEP_LIMIT = 5_000_000  # scheduler decisions of a launch; a toy launch takes some 100000
-_BATCH = 32  # runs of one process
+_BATCH = 32  # most runs of one process; the first have fewer, to show a fault soon
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,10 @@ def simulate(
         folder = Path(scratch)
         _write(problem, folder, spec.geometry)
         left = list(runs)
+        size = 1
         while left:
-            batch = left[:_BATCH]
+            batch = left[:size]
+            size = min(2 * size, _BATCH)
             done, namer = _execute(program, folder, batch, resident, timeout_s)
             for answer, outputs in zip(done, _outputs(folder, problem), strict=False):
                 outcome = _judge(left.pop(0), answer, outputs, problem, first, namer)

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from monomoe_gen.paths import data_dir
 from monomoe_gen.schedule import KernelSpec, Schedule
-from monomoe_gen.shapes import Shape, load_shape
+from monomoe_gen.shapes import load_shape
 
 TOY = load_shape("toy")
 MANY = replace(TOY, name="toy-many", experts=64, top_k=8)
 SPEC = KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4))
-DEEP = KernelSpec(replace(TOY, name="toy-deep", intermediate=256), Schedule(3, 4, 128, 2, 128, 2, 3))
 CROWD = KernelSpec(MANY, Schedule(3, 2, 256, 2, 128, 2, 2))
 
 
@@ -41,7 +40,9 @@ class Mutant:
         if self.file:
             path = templates / self.file
             text = path.read_text(encoding="utf-8")
-            assert text.count(self.old) == 1, f"{self.name}: {self.file} holds {self.old!r} not once"
+            assert text.count(self.old) == 1, (
+                f"{self.name}: {self.file} holds {self.old!r} not once"
+            )
             path.write_text(text.replace(self.old, self.new), encoding="utf-8")
         return templates
 
@@ -90,8 +91,7 @@ MUTANTS = (
         "ops/stream.cuh",
         "ring.open<Down>(experts * kExpertBytes);",
         "ring.open<Down>(Down::kBytes);",
-        tokens=(1, 3, 1),
-        spec=KernelSpec(TOY, Schedule(3, 4, 128, 2, 128, 3, 2)),
+        spec=KernelSpec(TOY, Schedule(8, 16, 256, 8, 128, 4, 2)),
         routing="same",
     ),
     # -- phases
@@ -127,7 +127,7 @@ MUTANTS = (
         RING,
         "u32 free_bytes = schedule::kRingBytes;",
         "u32 free_bytes = schedule::kRingBytes + schedule::UpStage::kBytes;",
-        spec=KernelSpec(TOY, Schedule(3, 4, 128, 2, 128, 2, 3)),
+        spec=KernelSpec(TOY, Schedule(3, 4, 128, 1, 128, 8, 3)),
     ),
     Mutant(
         "an h slot is overwritten while it is read",
@@ -270,8 +270,8 @@ MUTANTS = (
     Mutant(
         "quantization reads past the tokens",
         "ops/quantize.cuh",
-        "const u32 pairs = schedule::kHiddenBlocks * args.tokens;",
-        "const u32 pairs = schedule::kHiddenBlocks * (args.tokens + 1);",
+        "return pair < schedule::kHiddenBlocks * args.tokens;",
+        "return pair < schedule::kHiddenBlocks * (args.tokens + 1);",
     ),
     Mutant(
         "the output is written past the token tile",

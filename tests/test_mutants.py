@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
+from mutants import MUTANTS, Mutant
 
 from monomoe_gen import host_build
 from monomoe_gen.paths import data_dir
 from monomoe_gen.simulate import Outcome, make_problem, plan, simulate
-from mutants import MUTANTS, Mutant
 
 TABLE = data_dir("templates") / "host" / "mutants.md"
 RUNS = 22  # two seeds of every policy

@@ -9,7 +9,8 @@ using CachePolicy = u64;
 
 MONOMOE_DEVICE CachePolicy evict_first_policy() { return 0; }
 
-MONOMOE_DEVICE void bulk_copy(void* shared, const void* global, u32 bytes, Mbarrier* barrier, CachePolicy) {
+MONOMOE_DEVICE void bulk_copy(void* shared, const void* global, u32 bytes, Mbarrier* barrier, CachePolicy policy) {
+    static_cast<void>(policy);
     sim::bulk_copy(shared, global, bytes, barrier);
 }
 

@@ -39,9 +39,14 @@ void acquire(Thread& thread, const Clock& clock) {
     thread.base = last_result;
 }
 
-void see(Barrier& barrier, u64 address, Thread& thread, u32 pc) {
+u32& phases_seen(Barrier& barrier, const Thread& thread) {
     if (barrier.seen.empty()) barrier.seen.resize(kProgram.threads);
-    u32& seen = barrier.seen[thread.index];
+    return barrier.seen[thread.index];
+}
+
+// A waiter that misses a phase may take one for another. A thread that arrives cannot miss the phases before its own.
+void see(Barrier& barrier, u64 address, Thread& thread, u32 pc) {
+    u32& seen = phases_seen(barrier, thread);
     const u32 completed = barrier.phase - 1;
     if (completed > seen) {
         machine.reports.add("phase_skipped", {thread.id, pc, "wait"}, {}, address, 8,
@@ -126,6 +131,8 @@ void barrier_arrive(u64* address, u32 bytes) {
     barrier.bytes += bytes;
     if (barrier.bytes > kMostBytes) fault("barrier_count", pc, number(address), "more than 2^20 - 1 bytes announced");
     if (barrier.pending == 0) fault("barrier_count", pc, number(address), "more arrivals than its count");
+    u32& seen = phases_seen(barrier, thread);
+    seen = std::max(seen, barrier.phase);
     --barrier.pending;
     complete_phase(barrier);
 }

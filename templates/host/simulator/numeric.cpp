@@ -57,6 +57,7 @@ u32 e4m3_from_float(float value) {
     const u32 sign = std::signbit(value) ? 0x80 : 0;
     const float magnitude = std::fabs(value);
     if (magnitude >= 448.f) return sign | 0x7e;
+    if (magnitude == 0.f) return sign;
     int exponent;
     std::frexp(magnitude, &exponent);                       // magnitude = [0.5, 1) * 2^exponent
     const int step = (exponent < -5 ? -5 : exponent) - 4;   // the value of the last mantissa bit

@@ -1,0 +1,299 @@
+"""The kernel itself, run on the CPU under many schedulers; and the simulator it runs on.
+
+``SIMULATION_SEEDS`` is the number of seeds of every policy (`make torture` sets it).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from mutants import MUTANTS
+
+from monomoe_gen import host_build, simulate
+from monomoe_gen.cli import run as run_cli
+from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.errors import CompileError, MonomoeError
+from monomoe_gen.paths import data_dir
+from monomoe_gen.rules import violations
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.simulate import POLICIES, Run, make_problem, plan
+
+TEMPLATES = data_dir("templates")
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "2"))
+
+TOY = load_shape("toy")
+SIGMOID = replace(
+    TOY, name="toy-sigmoid", scoring="sigmoid", expert_bias=True, routed_scaling_factor=2.5
+)
+GROUPS = replace(SIGMOID, name="toy-groups", experts=32, top_k=4, n_group=8, topk_group=4)
+PLAIN = replace(
+    TOY, name="toy-plain", renormalize=False, experts=40, top_k=3, logits_dtype="bfloat16"
+)
+WIDE = replace(TOY, name="toy-wide", intermediate=256)
+TALL = replace(TOY, name="toy-tall", hidden=512)
+BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=64, top_k=8)
+
+# Together: ring depths from 2 up, stages of equal and different sizes, one or several down groups,
+# CTAs without a part in the down-projection, several stages a unit, more experts than h slots.
+CASES = [
+    # shape, schedule, token tile, launches, routing
+    (TOY, (4, 2, 128, 2, 128, 3, 4), 8, (1, 8, 1), "uniform"),
+    (TOY, (4, 4, 256, 4, 128, 2, 2), 8, (3, 1, 3), "uniform"),
+    (TOY, (8, 16, 256, 8, 128, 4, 2), 8, (8, 3, 8), "uniform"),
+    (TOY, (8, 8, 128, 2, 128, 3, 5), 16, (16, 1, 16), "uniform"),
+    (TOY, (3, 1, 128, 1, 128, 2, 2), 8, (8, 8, 8), "zipf"),
+    (TOY, (3, 4, 128, 1, 128, 8, 3), 8, (3, 8, 3), "disjoint"),
+    (TOY, (5, 2, 256, 4, 128, 2, 3), 16, (16, 3, 8), "ties"),
+    (TOY, (7, 16, 128, 1, 128, 2, 2), 8, (1, 3, 8), "same"),
+    (TOY, (4, 2, 256, 1, 128, 3, 3), 8, (8, 1, 8), "disjoint"),
+    (TOY, (3, 8, 128, 2, 128, 2, 3), 8, (1, 1, 1), "uniform"),
+    (SIGMOID, (3, 4, 128, 2, 128, 2, 3), 8, (1, 8, 3), "uniform"),
+    (SIGMOID, (6, 4, 128, 2, 128, 3, 4), 16, (16, 8, 16), "zipf"),
+    (SIGMOID, (4, 2, 128, 4, 128, 3, 2), 8, (3, 3, 3), "ties"),
+    (GROUPS, (4, 4, 128, 2, 128, 4, 2), 8, (1, 3, 1), "uniform"),
+    (GROUPS, (3, 2, 256, 2, 128, 2, 2), 8, (8, 1, 8), "disjoint"),
+    (GROUPS, (8, 8, 256, 8, 128, 2, 3), 8, (3, 8, 3), "same"),
+    (PLAIN, (4, 4, 256, 4, 128, 2, 2), 8, (1, 8, 1), "uniform"),
+    (PLAIN, (5, 8, 128, 2, 128, 4, 3), 16, (3, 16, 3), "zipf"),
+    (PLAIN, (3, 2, 128, 1, 128, 2, 4), 8, (3, 3, 3), "ties"),
+    (BIASED, (3, 2, 256, 2, 128, 2, 2), 8, (1, 8, 3), "uniform"),
+    (BIASED, (6, 16, 128, 4, 128, 3, 2), 8, (3, 1, 3), "disjoint"),
+    (WIDE, (4, 4, 128, 2, 128, 3, 2), 8, (3, 8, 1), "same"),
+    (TALL, (4, 4, 128, 4, 128, 2, 3), 8, (8, 1, 3), "uniform"),
+    (WIDE, (3, 4, 256, 2, 256, 2, 3), 8, (8, 3, 8), "zipf"),
+]  # fmt: skip
+
+needs_compiler = pytest.mark.skipif(not host_build.has_compiler(), reason="needs g++")
+
+
+def case_id(case: tuple) -> str:
+    shape, schedule, tile, tokens, routing = case
+    return f"{shape.name}-t{tile}-{Schedule(*schedule).id}-{'.'.join(map(str, tokens))}-{routing}"
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_the_kernel_is_right_under_every_scheduler(case: tuple) -> None:
+    shape, schedule, tile, tokens, routing = case
+    program = host_build.build(KernelSpec(shape, Schedule(*schedule), tile))
+    problem = make_problem(shape, tokens, routing)
+    for outcome in simulate.simulate(program, problem, plan(SEEDS * len(POLICIES))):
+        assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
+
+
+def test_there_are_500_pairs_of_kernel_and_scheduler() -> None:
+    assert len(CASES) * len(POLICIES) * SEEDS >= 500
+    assert {case[-1] for case in CASES} == {"uniform", "zipf", "same", "disjoint", "ties"}
+
+
+def test_cases_break_no_rule_but_those_of_speed() -> None:
+    for shape, schedule, tile, _, _ in CASES:
+        broken = violations(shape, Schedule(*schedule), KNOWN[DEFAULT], tile)
+        assert {v.rule.name for v in broken} <= set(host_build.PERFORMANCE_RULES)
+
+
+# -- what a finding says
+
+
+def find(name: str, folder: Path) -> tuple[str, list[simulate.Finding]]:
+    mutant = next(m for m in MUTANTS if m.name == name)
+    program = host_build.build(mutant.spec, mutant.plant(folder))
+    problem = make_problem(mutant.spec.shape, mutant.tokens, mutant.routing)
+    runs = [Run("round_robin", 0)]
+    (outcome,) = simulate.simulate(program, problem, runs, mutant.resident)
+    return "\n".join(map(str, outcome.findings)), list(outcome.findings)
+
+
+@needs_compiler
+def test_a_deadlock_says_who_waits_for_what(tmp_path: Path) -> None:
+    text, findings = find("requantized h is never announced", tmp_path)
+    assert findings[0].kind == "deadlock"
+    assert re.search(
+        r"CTA 0, mma \(warps 0-7, all lanes\): waits for a phase of parity 0 of CTA 0: "
+        r"h_full\[\d\] .* at ops/down_proj.cuh:\d+ \(down_project\); complete are phases up to -1, "
+        r"phase 0 \(parity 0\) lacks 1 of 1 arrivals and 0 bytes",
+        text,
+    ), text
+
+
+@needs_compiler
+def test_a_grid_that_is_not_resident_waits_for_an_sm(tmp_path: Path) -> None:
+    text, _ = find("the grid is larger than what can be resident", tmp_path)
+    assert "waits for an SM" in text
+    assert re.search(r"polls workspace half 0 .* at ops/\w+.cuh:\d+", text)
+
+
+@needs_compiler
+def test_a_race_names_both_sites_and_the_data(tmp_path: Path) -> None:
+    _, findings = find("partials are announced before every lane has written them", tmp_path)
+    races = [f for f in findings if f.kind == "race"]
+    assert any(
+        re.match(r"read by CTA \d, epilogue .* at ops/product.cuh:\d+ \(sum_contr", f.here)
+        and re.match(r"write by CTA \d, mma .* at ops/product.cuh:\d+ \(store_part", f.there)
+        and re.match(r"CTA \d: up\[\d\]\[\d\]\[\d\]\[\d\] \+ \d+ or down\[", f.where)
+        for f in races
+    ), races
+
+
+@needs_compiler
+def test_a_crash_ends_a_run_and_not_the_next(tmp_path: Path) -> None:
+    mutant = replace(MUTANTS[0], file="ops/combine.cuh", old="    drain_partials(s, units);\n")
+    mutant = replace(mutant, new="    __builtin_trap();\n")
+    program = host_build.build(mutant.spec, mutant.plant(tmp_path))
+    problem = make_problem(mutant.spec.shape, (1,), "uniform")
+    outcomes = list(simulate.simulate(program, problem, plan(3)))
+    assert [f.kind for outcome in outcomes for f in outcome.findings] == ["crash"] * 3
+
+
+@needs_compiler
+def test_a_run_repeats_itself() -> None:
+    program = host_build.build(KernelSpec(TOY, Schedule(4, 4, 256, 4, 128, 2, 2), 8))
+    problem = make_problem(TOY, (3,), "uniform")
+    runs = [Run("mixed", 5), Run("mixed", 6), Run("mixed", 5)]
+    first, other, again = simulate.simulate(program, problem, runs)
+    assert first.steps == again.steps != other.steps
+
+
+@needs_compiler
+def test_too_many_tokens_are_refused() -> None:
+    program = host_build.build(KernelSpec(TOY, Schedule(4, 4, 256, 4, 128, 2, 2), 8))
+    with pytest.raises(MonomoeError, match="token-tile"):
+        list(simulate.simulate(program, make_problem(TOY, (9,), "uniform"), plan(1)))
+
+
+@needs_compiler
+def test_a_kernel_that_does_not_compile_is_reported(tmp_path: Path) -> None:
+    mutant = replace(MUTANTS[0], new="#error no such thing")
+    with pytest.raises(CompileError, match="no such thing"):
+        host_build.build(mutant.spec, mutant.plant(tmp_path))
+
+
+# -- the command
+
+
+@needs_compiler
+def test_the_command_prints_a_row_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = "grid=4,g_up=4,k_up=256,g_down=4,k_down=128,d_up=2,d_down=2"
+    arguments = ["simulate", "--model", "toy", "--schedule", schedule, "--tokens", "1"]
+    arguments += ["--seeds", "1", "--format", "csv"]
+    assert run_cli([*arguments, "--policy", "random", "--policy", "late_cta"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "policy,runs,ok,steps,seconds,kinds"
+    assert [line.split(",")[:3] for line in lines[1:]] == [
+        ["random", "1", "1"],
+        ["late_cta", "1", "1"],
+    ]
+    assert run_cli([*arguments, "--resident", "3", "--policy", "random"]) == 6
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[1].endswith(",deadlock")
+    assert "waits for an SM" in captured.err
+    assert run_cli([*arguments, "--policy", "sideways"]) == 2
+    assert run_cli([*arguments[:4], schedule.replace("g_down=4", "g_down=8")]) == 2
+
+
+# -- the host versions of templates/device
+
+
+def declarations(folder: Path) -> dict[str, list[str]]:
+    """Per header: signatures, types and constants, without template specialisations."""
+    found = {}
+    for path in sorted(folder.glob("*.cuh")):
+        text = re.sub(r"//.*", "", path.read_text(encoding="utf-8"))
+        text = re.sub(r"template <>\s*\w[^{]*", "", text)
+        functions = re.findall(r"MONOMOE_DEVICE (\w[^{;]*\)(?: const)?) \{", text)
+        names = re.findall(
+            r"^(?:using (\w+)|struct (?:alignas\(\d+\) )?(\w+)|constexpr (\w+ \w+ = [^;]+))",
+            text,
+            re.M,
+        )
+        found[path.name] = sorted(
+            [" ".join(f.split()) for f in functions] + ["".join(n) for n in names]
+        )
+    return found  # fmt: skip
+
+
+def test_both_sides_declare_the_same() -> None:
+    assert declarations(TEMPLATES / "host" / "device") == declarations(TEMPLATES / "device")
+
+
+@pytest.fixture(scope="module")
+def numeric(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The simulator's arithmetic as a library."""
+    if not host_build.has_compiler():
+        pytest.skip("needs g++")
+    path = tmp_path_factory.mktemp("numeric") / "numeric.so"
+    unit = TEMPLATES / "host" / "simulator" / "numeric.cpp"
+    command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", f"-I{TEMPLATES / 'host'}"]
+    subprocess.run([*command, str(unit), "-o", str(path)], check=True)
+    library = ctypes.CDLL(str(path))
+    library._ZN3sim15e4m3_from_floatEf.argtypes = [ctypes.c_float]
+    library._ZN3sim15bf16_from_floatEf.argtypes = [ctypes.c_float]
+    library._ZN3sim15bf16_from_floatEf.restype = ctypes.c_uint16
+    return library
+
+
+def neighbours(values: torch.Tensor) -> torch.Tensor:
+    """The values, the halves between them, and the floats next to each, of both signs."""
+    points = torch.cat([values, (values[1:] + values[:-1]) / 2])
+    infinity = torch.full_like(points, torch.inf)
+    points = torch.cat([points, points.nextafter(infinity), points.nextafter(-infinity)])
+    return torch.cat([points, -points])
+
+
+def test_e4m3_rounds_halves_to_even(numeric: ctypes.CDLL) -> None:
+    codes = torch.arange(127, dtype=torch.uint8)
+    points = neighbours(codes.view(torch.float8_e4m3fn).float())
+    expected = points.clamp(-448, 448).to(torch.float8_e4m3fn).view(torch.uint8).tolist()
+    found = [numeric._ZN3sim15e4m3_from_floatEf(v) for v in points.tolist()]
+    assert found == expected
+    for value, code in ((1e9, 0x7E), (-1e9, 0xFE), (float("inf"), 0x7E), (464.0, 0x7E)):
+        assert numeric._ZN3sim15e4m3_from_floatEf(value) == code
+    assert numeric._ZN3sim15e4m3_from_floatEf(float("nan")) == 0x7F
+
+
+def test_e4m3_becomes_fp16_exactly(numeric: ctypes.CDLL) -> None:
+    codes = torch.arange(256, dtype=torch.int32).to(torch.uint8)
+    expected = codes.view(torch.float8_e4m3fn).to(torch.float16)
+    found = [numeric._ZN3sim14half_from_e4m3Ej(code) for code in range(256)]
+    halves = torch.tensor(found, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    assert torch.equal(halves.isnan(), expected.isnan())
+    numbers = ~expected.isnan()
+    assert torch.equal(halves[numbers].view(torch.int16), expected[numbers].view(torch.int16))
+
+
+def test_bf16_rounds_halves_to_even(numeric: ctypes.CDLL) -> None:
+    bits = torch.arange(0, 0x7F80, 37, dtype=torch.int32)
+    points = neighbours((bits << 16).view(torch.float32))
+    expected = (points.bfloat16().view(torch.int16).int() & 0xFFFF).tolist()
+    assert [numeric._ZN3sim15bf16_from_floatEf(v) for v in points.tolist()] == expected
+
+
+def test_the_product_follows_the_fragment_layout(numeric: ctypes.CDLL) -> None:
+    generator = torch.Generator().manual_seed(0)
+    left = torch.randn(16, 16, generator=generator).half()
+    right = torch.randn(16, 8, generator=generator).half()
+    start = torch.randn(16, 8, generator=generator)
+    a = torch.empty(32, 4, 2, dtype=torch.float16)
+    b = torch.empty(32, 2, 2, dtype=torch.float16)
+    d = torch.empty(32, 4)
+    for g, q in itertools.product(range(8), range(4)):
+        lane, pair = 4 * g + q, slice(2 * q, 2 * q + 2)
+        high = slice(2 * q + 8, 2 * q + 10)
+        a[lane] = torch.stack([left[g, pair], left[g + 8, pair], left[g, high], left[g + 8, high]])
+        b[lane] = torch.stack([right[pair, g], right[high, g]])
+        d[lane] = torch.cat([start[g, pair], start[g + 8, pair]])
+    call = numeric._ZN3sim18multiply_fragmentsEPA4_fPA4_KjPA2_S2_
+    call(*(ctypes.c_void_p(t.data_ptr()) for t in (d, a, b)))
+    exact = (start.double() + left.double() @ right.double()).float()
+    for g, q in itertools.product(range(8), range(4)):
+        pair = slice(2 * q, 2 * q + 2)
+        assert torch.equal(d[4 * g + q], torch.cat([exact[g, pair], exact[g + 8, pair]]))
