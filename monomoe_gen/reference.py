@@ -25,12 +25,14 @@ def router_scores(logits: Tensor, scoring: str) -> Tensor:
     """``[..., E]`` logits -> fp32 scores, defined for every input and correctly rounded.
 
     A NaN logit scores 0. In a softmax, infinite logits share all the weight equally, and so do
-    logits that are all -inf; a token with NaN logits only scores 0 everywhere.
+    logits that are all -inf; a token with NaN logits only scores 0 everywhere. A sigmoid below the
+    smallest normal fp32 number (of logits below -87.3) is 0.
     """
     # float64, so that equal logits have equal scores wherever they stand in a vectorised loop
     wide = logits.double()
     if scoring == "sigmoid":
         scores = wide.sigmoid().nan_to_num(nan=0.0)
+        scores = scores.masked_fill(scores < torch.finfo(torch.float32).tiny, 0.0)
     else:
         number = wide.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
         largest = number.amax(-1, keepdim=True)
@@ -78,6 +80,9 @@ def route(logits: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Te
         ranking = scores.masked_fill(lost, -torch.inf)
         ranking = ranking if bias is None else ranking + bias
     ids = rank_experts(ranking, shape)
+    if shape.renormalize and shape.scoring == "softmax":
+        # the same as dividing by the sum, but defined however little the chosen experts score
+        return ids, router_scores(logits.gather(-1, ids), "softmax") * shape.routed_scaling_factor
     weights = scores.gather(-1, ids)
     if shape.renormalize:
         total = weights.sum(-1, keepdim=True)

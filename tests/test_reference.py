@@ -34,7 +34,8 @@ def shape(**changes: object) -> Shape:
 def plain_scores(logits: list[float], scoring: str) -> list[float]:
     """Scores in double; a NaN logit counts as minus infinity that weighs nothing."""
     if scoring == "sigmoid":
-        return [0.0 if v != v else 1 / (1 + math.exp(-v)) if v > -700 else 0.0 for v in logits]
+        scores = [0.0 if v != v or v < -700 else 1 / (1 + math.exp(-v)) for v in logits]
+        return [s if s >= 2**-126 else 0.0 for s in scores]
     top = max((v for v in logits if v == v), default=NAN)
     shares = []
     for v in logits:
@@ -86,6 +87,8 @@ def plain_route(
         ]
     ids = plain_rank(values, s)
     weights = [scores[e] for e in ids]
+    if s.renormalize and s.scoring == "softmax":
+        weights = plain_scores([logits[e] for e in ids], "softmax")
     total = sum(weights) if s.renormalize else 1.0
     return ids, [w / (total or 1.0) * s.routed_scaling_factor for w in weights]
 
@@ -188,6 +191,18 @@ def test_a_softmax_with_a_bias_ranks_nan_by_the_bias_alone() -> None:
     ids, weights = reference.route(rows, bias, s)
     assert ids.tolist() == [[2, 3], [0, 1], [2, 3]]
     assert weights.tolist() == [[0, 0], [0, 0], [1, 0]]
+
+
+def test_experts_that_score_next_to_nothing_still_share_the_weight_of_a_softmax() -> None:
+    s = shape(experts=4, top_k=2, expert_bias=True)
+    bias = torch.tensor([0.0, 0.0, 3.0, 2.0])
+    ids, weights = reference.route(torch.tensor([[200.0, 0.0, -50.0, -50.0]]), bias, s)
+    assert ids.tolist() == [[2, 3]] and weights.tolist() == [[0.5, 0.5]]
+
+
+def test_a_sigmoid_that_fp32_cannot_hold_is_zero() -> None:
+    scores = reference.router_scores(torch.tensor([-87.0, -87.4, -90.0, -1e30]), "sigmoid")
+    assert scores[0] > 0 and (scores[1:] == 0).all()
 
 
 def test_a_group_with_both_infinities_counts_as_minus_infinity() -> None:
