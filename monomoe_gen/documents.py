@@ -20,6 +20,7 @@ from monomoe_gen.paths import checkout, data_dir
 from monomoe_gen.report import read_anchors
 from monomoe_gen.rules import RULES, violations
 from monomoe_gen.schedule import TOKEN_TILES, Geometry, Schedule
+from monomoe_gen.shape_table import shapes_table
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import domain, nearest_legal, removal_counts
 
@@ -113,6 +114,10 @@ def cli_reference() -> str:
     for name, command in sorted(monomoe_gen.commands.items()):
         inner = click.Context(command, info_name=name, parent=context)
         parts.append(f"## {name}\n\n{_code(command.get_help(inner))}")
+        if isinstance(command, click.Group):
+            for last, leaf in sorted(command.commands.items()):
+                leaf_help = leaf.get_help(click.Context(leaf, info_name=last, parent=inner))
+                parts.append(f"### {name} {last}\n\n{_code(leaf_help)}")
     return "\n\n".join(parts)
 
 
@@ -124,6 +129,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "paper schedules": paper_schedules_table,
     },
     "monomoe_gen/cli/README.md": {"commands": cli_reference},
+    "shapes/README.md": {"shapes": shapes_table},
 }
 
 

@@ -21,6 +21,7 @@ from monomoe_gen.paths import data_dir
 SCALE_BLOCK = 128  # rows and columns that share one weight scale
 ROUTING_LANES = 32  # each lane of a warp owns ceil(experts / 32) consecutive experts
 MAX_EXPERTS = 1024
+_WIDEST_LINE = 10_000  # of a shape file: a source is never folded
 
 _CHOICES = {"scoring": ("softmax", "sigmoid"), "logits_dtype": ("float32", "bfloat16")}
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -82,6 +83,18 @@ class Shape:
     def to_dict(self) -> dict[str, Any]:
         """Every field, in declaration order; `from_dict` is the inverse."""
         return dataclasses.asdict(self)
+
+    def to_yaml(self) -> str:
+        """The text of the shape's file: every field that is not at its default."""
+        import yaml
+
+        values = self.to_dict()
+        for field in dataclasses.fields(self):
+            if values[field.name] == field.default:
+                del values[field.name]
+        source = {"source": values.pop("source")} if self.source else {}
+        ordered: dict[str, Any] = {"name": values.pop("name"), **source, **values}
+        return str(yaml.safe_dump(ordered, sort_keys=False, width=_WIDEST_LINE))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "shape") -> Shape:

@@ -33,7 +33,12 @@ def domain(shape: Shape, device: Device) -> dict[str, tuple[int, ...]]:
 
 def feasible(shape: Shape, device: Device, token_tile: int = 8) -> list[Schedule]:
     """Every schedule of the domain that keeps all rules, in lexicographic order."""
-    return [s for s, rule in _judged(shape, device, token_tile) if rule is None]
+    return list(_legal(shape, device, token_tile))
+
+
+def first_feasible(shape: Shape, device: Device, token_tile: int = 8) -> Schedule | None:
+    """One schedule that keeps all rules, without looking for the others; None if there is none."""
+    return next(_legal(shape, device, token_tile), None)
 
 
 def removal_counts(
@@ -68,6 +73,45 @@ def require_feasible(shape: Shape, schedule: Schedule, device: Device, token_til
     broken = violations(shape, schedule, device, token_tile)
     if broken:
         raise InfeasibleSchedule([str(v) for v in broken])
+
+
+def _legal(shape: Shape, device: Device, token_tile: int) -> Iterator[Schedule]:
+    """The schedules that keep all rules.
+
+    Parameters are chosen one by one, and a rule is asked as soon as all that it depends on are.
+    """
+    values = list(domain(shape, device).values())
+    first = Schedule(*(choices[0] for choices in values))  # stands in for what is not chosen yet
+    names = list(first.to_dict())
+    due: list[list[tuple[Rule, tuple[int, ...], dict[tuple[int, ...], bool]]]] = [[] for _ in names]
+    for rule in RULES:
+        places = tuple(names.index(name) for name in rule.parameters)
+        due[max(places)].append((rule, places, {}))
+
+    def extend(point: tuple[int, ...]) -> Iterator[Schedule]:
+        depth = len(point)
+        if depth == len(names):
+            yield Schedule(*point)
+            return
+        for value in values[depth]:
+            longer = (*point, value)
+            if all(holds(longer, *judged) for judged in due[depth]):
+                yield from extend(longer)
+
+    def holds(
+        point: tuple[int, ...],
+        rule: Rule,
+        places: tuple[int, ...],
+        known: dict[tuple[int, ...], bool],
+    ) -> bool:
+        key = tuple(point[i] for i in places)
+        if key not in known:
+            rest = tuple(first.to_dict().values())[len(point) :]
+            geometry = Geometry(shape, Schedule(*point, *rest), token_tile)
+            known[key] = rule.holds(geometry, device)
+        return known[key]
+
+    yield from extend(())
 
 
 def _judged(

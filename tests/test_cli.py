@@ -52,7 +52,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_the_commands() -> None:
-    expected = "shapes space explain render compile validate bench tune emit show"
+    expected = "shapes shape space explain render compile validate bench tune emit show"
     assert set(COMMANDS) == set(expected.split())
 
 
@@ -71,7 +71,13 @@ def test_help_loads_neither_torch_nor_cupy(command: str | None) -> None:
     assert "Usage: monomoe-gen" in done.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=lambda c: c.name)
+EVERY = [
+    *COMMANDS.values(),
+    *(c for g in COMMANDS.values() for c in getattr(g, "commands", {}).values()),
+]
+
+
+@pytest.mark.parametrize("command", EVERY, ids=lambda c: c.name)
 def test_every_option_is_explained(command: click.Command) -> None:
     assert command.help
     for parameter in command.params:

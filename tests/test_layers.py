@@ -15,10 +15,10 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 LAYERS = (
     ("errors", "paths", "files", "interrupt", "pipeline"),
     ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict", "partition"),
-    ("protocol", "telemetry", "worker_process"),
-    ("schedule", "patterns", "compile_worker"),
+    ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
+    ("schedule", "patterns", "compile_worker", "hf_config"),
     ("rules", "reference", "weights", "tuning_db", "search", "cost"),
-    ("space", "render", "ranking", "workload"),
+    ("space", "render", "ranking", "workload", "checkpoint"),
     ("compile", "kernel", "ledger", "host_build"),
     ("sites",),
     ("validate", "bench", "dispatch", "workspaces"),

@@ -5,9 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from monomoe_gen import shape_table
+from monomoe_gen.compile import compile_source
+from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import data_dir
+from monomoe_gen.render import render
+from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.shapes import Shape, list_shapes, load_shape
+from monomoe_gen.space import feasible
 
 GOOD = {
     "name": "toy",
@@ -132,6 +138,35 @@ def test_the_folder_readme_covers_every_field_and_every_file() -> None:
     readme = (data_dir("shapes") / "README.md").read_text(encoding="utf-8")
     for field in dataclasses.fields(Shape):
         assert f"| `{field.name}` |" in readme
-    for s in list_shapes():
-        row = f"| `{s.name}` | {s.hidden} | {s.intermediate} | {s.experts} | {s.top_k} |"
-        assert row in readme
+    assert shape_table.shapes_table() in readme, "run `make docs`"
+
+
+def test_the_table_says_what_a_launch_streams() -> None:
+    toy = load_shape("toy")
+    assert shape_table.distinct_experts(toy, 1) == pytest.approx(2)
+    assert shape_table.distinct_experts(toy, 2) == pytest.approx(8 * (1 - 0.75**2))
+    row = next(line for line in shape_table.shapes_table().splitlines() if "`qwen3.5-35b`" in line)
+    numbers = [cell.strip() for cell in row.split("|")[7:-1]]
+    assert numbers == ["3.15", "8.0", "57.4", "25", "181"]
+
+
+def test_a_file_written_from_a_shape_gives_the_shape_again(tmp_path: Path) -> None:
+    for shape in list_shapes():
+        text = shape.to_yaml()
+        assert load_shape(write(tmp_path, text)) == shape
+        assert "logits_dtype" not in text and max(map(len, text.splitlines())) < 200
+
+
+# -- every shipped shape can be built: at least one schedule keeps the rules and compiles
+
+
+@pytest.mark.parametrize("shape", list_shapes(), ids=lambda s: s.name)
+def test_a_shape_has_schedules_and_the_middle_one_compiles(shape: Shape) -> None:
+    device = KNOWN[DEFAULT]
+    legal = feasible(shape, device)
+    assert len(legal) > 100
+    full = [s for s in legal if s.grid == device.sms]
+    spec = KernelSpec(shape, full[len(full) // 2])
+    binary = compile_source(render(spec), device.arch)
+    assert binary.shared_bytes == spec.geometry.shared_bytes <= device.shared_per_block
+    assert binary.spill_bytes < 64

@@ -15,6 +15,7 @@ from monomoe_gen.cli.output import format_option, print_json, print_rows, say
 from monomoe_gen.device import Device
 from monomoe_gen.rules import RULES, violations
 from monomoe_gen.schedule import Geometry, Schedule
+from monomoe_gen.shape_table import describe_routing
 from monomoe_gen.shapes import Shape, list_shapes
 from monomoe_gen.space import nearest_legal, removal_counts
 
@@ -31,19 +32,13 @@ def shapes(form: str) -> None:
 
 
 def _summary(shape: Shape) -> dict[str, object]:
-    routing = [shape.scoring]
-    routing += ["bias"] if shape.expert_bias else []
-    routing += [f"{shape.topk_group} of {shape.n_group} groups"] if shape.n_group > 1 else []
-    routing += ["renormalized"] if shape.renormalize else []
-    if shape.routed_scaling_factor != 1:
-        routing.append(f"times {shape.routed_scaling_factor:g}")
     return {
         "model": shape.name,
         "hidden": shape.hidden,
         "intermediate": shape.intermediate,
         "experts": shape.experts,
         "top_k": shape.top_k,
-        "routing": ", ".join(routing),
+        "routing": describe_routing(shape),
         "MB per expert": round(shape.expert_bytes / 1e6, 1),
     }
 
