@@ -52,7 +52,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_the_commands() -> None:
-    expected = "shapes shape space explain render compile validate bench tune emit show"
+    expected = "shapes shape space explain rank render compile simulate validate bench tune emit show report"
     assert set(COMMANDS) == set(expected.split())
 
 
