@@ -1,5 +1,5 @@
 """The report: measurements as one self-contained HTML page with plots.
 
-`analysis` turns records into numbers, `figures` numbers into plots (it needs the extra [report]),
-`tables` numbers into rows, and `page` puts them together.
+`load` reads the data, `analysis` makes numbers of it, `result_plots` and `search_plots` make plots
+(they need the extra [report]), `tables` makes rows, and `page` puts them together.
 """

@@ -14,9 +14,9 @@ from markupsafe import Markup
 
 from monomoe_gen import __version__
 from monomoe_gen.device import Device
-from monomoe_gen.pages import figures, tables
+from monomoe_gen.pages import result_plots, search_plots, tables
 from monomoe_gen.pages.analysis import ModelData
-from monomoe_gen.pages.figures import Figure
+from monomoe_gen.pages.plot import Figure, plotly_script
 
 _WIDE = 880
 """Pixels below which a crowded plot scrolls sideways instead of shrinking."""
@@ -57,7 +57,7 @@ def page(models: Sequence[ModelData], device: Device, read_gb_s: float | None) -
     Raises:
         EnvironmentProblem: plotly is not installed.
     """
-    script = figures.plotly_script()
+    script = plotly_script()
     environment = Environment(autoescape=select_autoescape(default=True), undefined=StrictUndefined)
     environment.tests["numeric"] = _numeric
     template = environment.from_string(
@@ -86,14 +86,14 @@ def _overview(models: Sequence[ModelData]) -> Section:
                 "overview-ratio",
                 "Distance to the limit",
                 "Time over the stream floor of the same run; 1 would be the limit.",
-                {"": figures.ratios(models)},
+                {"": result_plots.ratios(models)},
             ),
             Block(
                 "overview-speedup",
                 "Against published kernels",
                 "How many times faster than the better one of the published MonoMoE and Triton's "
                 "grouped GEMM on the same kind of card.",
-                {"": figures.speedups(models)},
+                {"": result_plots.speedups(models)},
             ),
             Block("overview-table", "All results", "", rows=tables.results(models)),
         ),
@@ -109,54 +109,54 @@ def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
     def by_tokens(draw: Any) -> dict[str, Figure]:
         return {f"B = {tokens}": draw(data, tokens) for tokens in counts}
 
-    routing = figures.routings(data)
+    routing = result_plots.routings(data)
     blocks = [
         Block(
             f"{tag}-times",
             "Time",
             "",
-            {"": figures.times(data)},
+            {"": result_plots.times(data)},
         ),
         Block(
             f"{tag}-bandwidth",
             "Weight bandwidth",
             "FP8 weight bytes of the selected experts over time.",
-            {"": figures.bandwidth(data, read_gb_s / 1000 if read_gb_s else None)},
+            {"": result_plots.bandwidth(data, read_gb_s / 1000 if read_gb_s else None)},
         ),
         Block(
             f"{tag}-space",
             "Search space",
             f"One line a schedule, {screened} of {left:,} feasible ones. Drag along an axis to "
             "select a range; click the axis to let go.",
-            by_tokens(figures.parallel_coordinates),
+            by_tokens(search_plots.parallel_coordinates),
             min_width=_WIDE,
         ),
         Block(
             f"{tag}-pairs",
             "Pairs of parameters",
             "The best time / floor that any schedule with these two values reached.",
-            by_tokens(figures.pair_maps),
+            by_tokens(search_plots.pair_maps),
             min_width=_WIDE,
         ),
         Block(
             f"{tag}-convergence",
             "Convergence",
             "The best schedule so far, in the order in which they were measured.",
-            {"": figures.convergence(data)},
+            {"": search_plots.convergence(data)},
         ),
         Block(
             f"{tag}-regret",
             "Regret",
             "Distance to the best known schedule, beside choosing at random among the measured "
             "ones.",
-            by_tokens(figures.regret),
+            by_tokens(search_plots.regret),
         ),
         Block(
             f"{tag}-elsewhere",
             "One kernel for several token counts",
             "Time of the schedule that is best for one token count, used for another, over the "
             "best time there.",
-            {"": figures.elsewhere(data)},
+            {"": search_plots.elsewhere(data)},
         ),
         Block(
             f"{tag}-rules",
@@ -164,7 +164,7 @@ def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
             f"{total:,} schedules are enumerated, {left:,} can run. A schedule counts for the "
             "first rule, from above, that it breaks; rules that remove none are left out. "
             "Logarithmic scale.",
-            {"": figures.rules(data)},
+            {"": search_plots.rules(data)},
         ),
         Block(
             f"{tag}-routing",
@@ -178,7 +178,7 @@ def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
             f"{tag}-resources",
             "Resources",
             "Shared memory of each token count's kernel by component.",
-            {"": figures.shared_memory(data, device.shared_per_block)},
+            {"": result_plots.shared_memory(data, device.shared_per_block)},
             tables.resources(data),
         ),
         Block(

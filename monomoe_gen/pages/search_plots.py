@@ -1,15 +1,10 @@
-"""Numbers to plots. Every function returns a plotly figure as plain data (dicts and lists).
-
-Colours are chosen for a light and a dark page alike; the page itself sets the colour of text.
-"""
+"""Plots of the search: the space, how fast the best was found, what the rules remove."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monomoe_gen.errors import EnvironmentProblem
 from monomoe_gen.pages.analysis import (
     PARAMETERS,
     ModelData,
@@ -17,156 +12,8 @@ from monomoe_gen.pages.analysis import (
     cross_regret,
     expected_best,
     pair_minimum,
-    routing_times,
 )
-
-Figure = dict[str, Any]
-
-KERNEL, FLOOR, MONOMOE, TRITON = "#178f78", "#8a8f98", "#dd7a33", "#9069cc"
-SERIES = ("#178f78", "#3d84c6", "#dd7a33", "#9069cc", "#b5a327", "#c75080")
-GOOD_TO_BAD = [[0, "#178f78"], [0.35, "#3d84c6"], [0.7, "#9069cc"], [1, "#d4627a"]]
-GRID = "rgba(128,128,128,0.28)"
-SHARED_FIELDS = ("ring", "x", "h", "partials")
-
-
-def plotly_script() -> str:
-    """The library's JavaScript, to be put into the page."""
-    return str(_plotly().offline.get_plotlyjs())
-
-
-def _plotly() -> Any:
-    try:
-        import plotly
-        import plotly.offline
-    except ImportError:
-        raise EnvironmentProblem(
-            "the report needs plotly, which is not installed: install the extra [report], for "
-            "instance with `pip install 'monomoe-gen[report]'`"
-        ) from None
-    return plotly
-
-
-def _figure(traces: Sequence[Figure], **layout: Any) -> Figure:
-    """Validates the traces with plotly and returns plain data."""
-    import plotly.graph_objects as go
-
-    axes = {"gridcolor": GRID, "zerolinecolor": GRID, "linecolor": GRID, "automargin": True}
-    for axis in [value for name, value in layout.items() if name[1:5] == "axis"]:
-        axis["title"] = {"text": axis.get("title", ""), "font": {"size": 13}, "standoff": 12}
-    common = {
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 8, "r": 8, "t": 28, "b": 8},
-        "height": 340,
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        "font": {"family": "system-ui, sans-serif", "size": 13},
-        "xaxis": {**axes, **layout.pop("xaxis", {})},
-        "yaxis": {**axes, **layout.pop("yaxis", {})},
-        **layout,
-    }
-    figure = go.Figure(data=list(traces), layout=common)
-    figure.layout.template = None
-    plain: Figure = json.loads(figure.to_json())
-    return plain
-
-
-def ratios(models: Sequence[ModelData]) -> Figure:
-    """Time over stream floor, all models."""
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": data.shape.name,
-            "x": [str(row["tokens"]) for row in data.rows],
-            "y": [row["ratio"] for row in data.rows],
-            "line": {"color": color},
-            "hovertemplate": "%{y:.3f} x the floor at B = %{x}",
-        }
-        for data, color in zip(models, SERIES, strict=False)
-    ]
-    return _figure(
-        traces,
-        xaxis={"title": "tokens", "type": "category"},
-        yaxis={"title": "time / stream floor"},
-    )
-
-
-def speedups(models: Sequence[ModelData]) -> Figure:
-    """How many times faster than the better published time, all models."""
-    traces = [
-        {
-            "type": "bar",
-            "name": data.shape.name,
-            "x": [str(row["tokens"]) for row in data.rows],
-            "y": [row["speedup"] for row in data.rows],
-            "marker": {"color": color},
-            "hovertemplate": "%{y:.2f} x at B = %{x}",
-        }
-        for data, color in zip(models, SERIES, strict=False)
-    ]
-    return _figure(
-        traces,
-        barmode="group",
-        xaxis={"title": "tokens", "type": "category"},
-        yaxis={"title": "times faster than the better one"},
-    )
-
-
-def times(data: ModelData) -> Figure:
-    """Time, floor and competitors by token count."""
-    series = (
-        ("stream floor", "floor_us", FLOOR),
-        ("this kernel", "time_us", KERNEL),
-        ("published MonoMoE", "monomoe_us", MONOMOE),
-        ("Triton grouped GEMM", "triton_us", TRITON),
-    )
-    return _figure(
-        _bars(data, series, "%{y:.2f} µs"),
-        barmode="group",
-        xaxis={"title": "tokens", "type": "category"},
-        yaxis={"title": "µs per launch"},
-    )
-
-
-def bandwidth(data: ModelData, read_tb_s: float | None) -> Figure:
-    """Weight bytes per second by token count."""
-    series = (("stream floor", "floor_tb_s", FLOOR), ("this kernel", "tb_s", KERNEL))
-    traces = _bars(data, series, "%{y:.2f} TB/s")
-    if read_tb_s:
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": f"read bandwidth, {read_tb_s:.2f} TB/s",
-                "x": [str(row["tokens"]) for row in data.rows],
-                "y": [read_tb_s] * len(data.rows),
-                "line": {"color": MONOMOE, "dash": "dot"},
-                "hoverinfo": "skip",
-            }
-        )
-    return _figure(
-        traces,
-        barmode="group",
-        xaxis={"title": "tokens", "type": "category"},
-        yaxis={"title": "TB/s", "rangemode": "tozero"},
-    )
-
-
-def _bars(
-    data: ModelData, series: Sequence[tuple[str, str, str]], hover: str
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "type": "bar",
-            "name": name,
-            "x": [str(row["tokens"]) for row in data.rows],
-            "y": [row[key] for row in data.rows],
-            "marker": {"color": color},
-            "hovertemplate": hover,
-        }
-        for name, key, color in series
-        if any(row[key] is not None for row in data.rows)
-    ]
+from monomoe_gen.pages.plot import FLOOR, GOOD_TO_BAD, KERNEL, SERIES, TRITON, Figure, figure
 
 
 def parallel_coordinates(data: ModelData, tokens: int) -> Figure:
@@ -204,7 +51,7 @@ def parallel_coordinates(data: ModelData, tokens: int) -> Figure:
         },
         "labelangle": 0,
     }
-    return _figure([trace], height=420, margin={"l": 48, "r": 48, "t": 56, "b": 24})
+    return figure([trace], height=420, margin={"l": 48, "r": 48, "t": 56, "b": 24})
 
 
 def _percentile(values: Sequence[float], share: float) -> float:
@@ -275,7 +122,7 @@ def pair_maps(data: ModelData, tokens: int) -> Figure:
         },
     }
     margin = {"l": 84, "r": 12, "t": 12, "b": 84}
-    return _figure(traces, height=760, margin=margin, **layout)
+    return figure(traces, height=760, margin=margin, **layout)
 
 
 def convergence(data: ModelData) -> Figure:
@@ -292,7 +139,7 @@ def convergence(data: ModelData) -> Figure:
         }
         for (tokens, points), color in zip(data.points.items(), SERIES, strict=False)
     ]
-    return _figure(
+    return figure(
         traces,
         xaxis={"title": "schedules measured", "type": "log"},
         yaxis={"title": "best time / floor so far"},
@@ -322,7 +169,7 @@ def regret(data: ModelData, tokens: int) -> Figure:
         }
         for name, xs, ys, line in series
     ]
-    return _figure(
+    return figure(
         traces,
         xaxis={"title": "schedules measured", "type": "log"},
         yaxis={"title": "% slower than the best known", "rangemode": "tozero"},
@@ -346,42 +193,10 @@ def elsewhere(data: ModelData) -> Figure:
         "hovertemplate": "tuned for %{y}, used for %{x}: %{z:.4f} x the best<extra></extra>",
         "textfont": {"color": "#ffffff"},
     }
-    return _figure(
+    return figure(
         [trace],
         xaxis={"title": "used for (tokens)", "type": "category"},
         yaxis={"title": "tuned for (tokens)", "type": "category", "autorange": "reversed"},
-    )
-
-
-def routings(data: ModelData) -> Figure | None:
-    """Ratio to the floor under each routing pattern; None with one pattern only."""
-    found = routing_times(data.records)
-    names = sorted({routing for _, routing in found})
-    if not names:
-        return None
-    tokens = sorted({count for count, _ in found})
-    traces = []
-    for name, color in zip(names, SERIES, strict=False):
-        records = [found.get((count, name)) for count in tokens]
-        ys = [
-            r.time_us.median / r.floor_us if r and r.time_us and r.floor_us else None
-            for r in records
-        ]
-        traces.append(
-            {
-                "type": "bar",
-                "name": name,
-                "x": [str(t) for t in tokens],
-                "y": ys,
-                "marker": {"color": color},
-                "hovertemplate": "%{y:.3f}",
-            }
-        )
-    return _figure(
-        traces,
-        barmode="group",
-        xaxis={"title": "tokens", "type": "category"},
-        yaxis={"title": "time / stream floor"},
     )
 
 
@@ -401,47 +216,9 @@ def rules(data: ModelData) -> Figure:
         "marker": {"color": colors},
         "hovertemplate": "%{x:,} schedules<extra></extra>",
     }
-    return _figure(
+    return figure(
         [trace],
         xaxis={"title": "schedules", "type": "log", "dtick": 1},
         yaxis={"autorange": "reversed"},
         showlegend=False,
-    )
-
-
-def shared_memory(data: ModelData, limit: int) -> Figure:
-    """Shared memory by component of each token count's kernel."""
-    fields = {t: data.geometry(record).shared_fields() for t, record in data.best.items()}
-    labels = [f"B = {t}" for t in fields]
-    groups = {name: [f[name] for f in fields.values()] for name in SHARED_FIELDS}
-    groups["other"] = [
-        sum(size for name, size in f.items() if name not in SHARED_FIELDS) for f in fields.values()
-    ]
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": labels,
-            "x": [round(size / 1024, 1) for size in sizes],
-            "marker": {"color": color},
-            "hovertemplate": "%{x} KB",
-        }
-        for (name, sizes), color in zip(groups.items(), SERIES, strict=False)
-    ]
-    line = {
-        "type": "line",
-        "x0": limit / 1024,
-        "x1": limit / 1024,
-        "y0": 0,
-        "y1": 1,
-        "yref": "paper",
-        "line": {"color": MONOMOE, "dash": "dot"},
-    }
-    return _figure(
-        traces,
-        barmode="stack",
-        shapes=[line],
-        xaxis={"title": f"KB (dotted: the limit of a block, {limit / 1024:.0f} KB)"},
-        yaxis={"autorange": "reversed"},
     )
