@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monomoe_gen.cli.options import (
+    TIMED_ROUTINGS,
     TokensType,
     model_option,
     schedule_option,
@@ -16,7 +17,6 @@ from monomoe_gen.cli.options import (
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import InfeasibleSchedule
-from monomoe_gen.patterns import ROUTINGS
 from monomoe_gen.rules import violations
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
@@ -40,8 +40,8 @@ WRONG = 6
 )
 @click.option(
     "--routing",
-    type=click.Choice(ROUTINGS),
-    default=ROUTINGS[0],
+    type=click.Choice([*TIMED_ROUTINGS, "ties"]),
+    default=TIMED_ROUTINGS[0],
     show_default=True,
     help="How tokens choose experts.",
 )
