@@ -9,8 +9,8 @@ not timed again. Candidates are validated before anything is timed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -111,6 +111,15 @@ def check(
         cell.close(Verdict.INCONCLUSIVE, f"undecided after {plan.cap} processes")
     seconds = round(time.monotonic() - began, 1)
     return Run(tuple(_result(cell) for cell in cells), lab.env, plan.delta, seconds)
+
+
+def with_failed(run: Run, failed: Mapping[CellId, str]) -> Run:
+    """The run with the cells added whose kernel does not compile, for the given reasons."""
+    added = [
+        CellResult(cell, Verdict.WRONG, f"does not compile: {reason}", "none", "", "", "")
+        for cell, reason in failed.items()
+    ]
+    return replace(run, cells=tuple(sorted([*run.cells, *added], key=lambda r: r.cell)))
 
 
 def compare(

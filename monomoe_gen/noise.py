@@ -65,6 +65,13 @@ def read(path: Path) -> tuple[Noise, ...]:
     return file.cards
 
 
+def current_uuid() -> str:
+    """The UUID of torch's current CUDA device, as NVML writes it."""
+    import torch
+
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+
+
 def find(path: Path, uuid: str) -> Noise | None:
     """What is known of the card with this UUID.
 

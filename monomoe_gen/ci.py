@@ -1,0 +1,179 @@
+"""A ready CI workflow for a repository with a dispatch table: ``monomoe-gen init-ci``.
+
+Both jobs compare with the default branch; on the default branch itself, with what was there before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.files import write_atomically
+
+LABEL = "h200"
+
+
+@dataclass(frozen=True)
+class Service:
+    """A CI service: where it looks for workflows, and the workflow; ``@LABEL@`` is the runner's."""
+
+    path: str
+    text: str
+
+
+_GITHUB = """\
+# Guards the latencies of the kernels in generated/. Written by `monomoe-gen init-ci github`.
+name: kernels
+
+on:
+  push:
+  workflow_dispatch:
+
+permissions:
+  contents: read
+
+env:
+  # What to compare with: the default branch, or on that branch the commit before the push.
+  BASE: >-
+    ${{ github.ref_name == github.event.repository.default_branch && github.event.before
+    || github.event.repository.default_branch }}
+  DEFAULT_BRANCH: ${{ github.event.repository.default_branch }}
+
+jobs:
+  inspect:
+    name: kernels, without a GPU
+    runs-on: ubuntu-latest
+    timeout-minutes: 30
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
+      - name: Install
+        run: pip install --constraint constraints.txt --editable '.[cuda12,sass]'
+      - name: Fetch the baseline
+        run: |
+          git fetch --no-tags --depth=1 origin "$BASE" ||
+            git fetch --no-tags --depth=1 origin "$DEFAULT_BRANCH"
+          mkdir -p baseline
+          git archive FETCH_HEAD generated | tar -x -C baseline
+      - name: Check
+        run: |
+          monomoe-gen check --no-gpu --baseline baseline/generated \\
+            --write check.md --write check.xml --write check.json
+      - name: Summary
+        if: always()
+        run: if [ -f check.md ]; then cat check.md >>"$GITHUB_STEP_SUMMARY"; fi
+      - uses: actions/upload-artifact@v4
+        if: always()
+        with:
+          name: inspection
+          path: check.*
+
+  time:
+    name: kernels, timed
+    needs: inspect
+    runs-on: [self-hosted, @LABEL@]
+    timeout-minutes: 60
+    concurrency: kernels-gpu
+    steps:
+      - uses: actions/checkout@v4
+      - name: Install
+        run: |
+          python3 -m venv .venv
+          .venv/bin/pip install --constraint constraints.txt --editable '.[cuda12,sass]'
+      - name: Fetch the baseline
+        run: |
+          git fetch --no-tags --depth=1 origin "$BASE" ||
+            git fetch --no-tags --depth=1 origin "$DEFAULT_BRANCH"
+          mkdir -p baseline
+          git archive FETCH_HEAD generated | tar -x -C baseline
+      - name: Check
+        run: |
+          .venv/bin/monomoe-gen check --require-gpu --baseline baseline/generated \\
+            --write check.md --write check.xml --write check.json
+      - name: Summary
+        if: always()
+        run: if [ -f check.md ]; then cat check.md >>"$GITHUB_STEP_SUMMARY"; fi
+      - uses: actions/upload-artifact@v4
+        if: always()
+        with:
+          name: timing
+          path: |
+            check.*
+            tuning_db/history.jsonl
+"""
+
+_GITLAB = """\
+# Guards the latencies of the kernels in generated/. Written by `monomoe-gen init-ci gitlab`.
+stages: [inspect, time]
+
+.check:
+  before_script:
+    - python3 -m venv .venv
+    - .venv/bin/pip install --constraint constraints.txt --editable '.[cuda12,sass]'
+    # What to compare with: the default branch, or on that branch the commit before the push.
+    - |
+      if [ "$CI_COMMIT_BRANCH" = "$CI_DEFAULT_BRANCH" ]; then
+        base="$CI_COMMIT_BEFORE_SHA"
+      else
+        base="$CI_DEFAULT_BRANCH"
+      fi
+      git fetch --no-tags --depth=1 origin "$base" ||
+        git fetch --no-tags --depth=1 origin "$CI_DEFAULT_BRANCH"
+      mkdir -p baseline
+      git archive FETCH_HEAD generated | tar -x -C baseline
+  artifacts:
+    when: always
+    reports:
+      junit: check.xml
+    paths:
+      - check.*
+      - tuning_db/history.jsonl
+
+kernels-inspect:
+  extends: .check
+  stage: inspect
+  image: python:3.12
+  timeout: 30m
+  script:
+    - >-
+      .venv/bin/monomoe-gen check --no-gpu --baseline baseline/generated
+      --write check.md --write check.xml --write check.json
+
+kernels-time:
+  extends: .check
+  stage: time
+  tags: [@LABEL@]
+  timeout: 1h
+  resource_group: kernels-gpu
+  script:
+    - >-
+      .venv/bin/monomoe-gen check --require-gpu --baseline baseline/generated
+      --write check.md --write check.xml --write check.json
+"""
+
+SERVICES = {
+    "github": Service(".github/workflows/kernels.yml", _GITHUB),
+    "gitlab": Service(".gitlab-ci.yml", _GITLAB),
+}
+
+
+def workflow(service: str, label: str = LABEL) -> str:
+    """The workflow's text; its GPU job runs on runners with ``label``."""
+    return SERVICES[service].text.replace("@LABEL@", label)
+
+
+def write_workflow(service: str, path: Path, label: str, replace: bool = False) -> None:
+    """Writes the workflow.
+
+    Raises:
+        MonomoeError: there is such a file and ``replace`` is false.
+    """
+    if path.exists() and not replace:
+        raise MonomoeError(
+            f"{path} is there already; give --output for another name, or --force to replace it"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, workflow(service, label).encode())

@@ -1,0 +1,472 @@
+"""The regression gate on the command line: check, calibrate, init-ci."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monomoe_gen.ci import LABEL, SERVICES, write_workflow
+from monomoe_gen.cli.options import TIMED_ROUTINGS, TokensType, models_option
+from monomoe_gen.cli.output import format_option, print_json, print_rows, progress, say
+from monomoe_gen.device import DEFAULT, KNOWN, Device
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError
+from monomoe_gen.paths import checkout
+from monomoe_gen.shapes import Shape
+
+if TYPE_CHECKING:
+    from monomoe_gen.candidates import CellId, Pair
+    from monomoe_gen.gate import Plan, Run
+    from monomoe_gen.gate_report import Report
+    from monomoe_gen.inspection import Inspection
+
+WORSE, UNDECIDED, ENVIRONMENT, WRONG = 3, 4, 5, 6
+CODES = {
+    "wrong": WRONG,
+    "regression": WORSE,
+    "stale": WORSE,
+    "grew": WORSE,
+    "environment": ENVIRONMENT,
+    "clock_changed": ENVIRONMENT,
+    "inconclusive": UNDECIDED,
+}
+"""What may fail a check, the most serious first, and its exit code."""
+
+PERCENT = click.FloatRange(min=0, min_open=True, max=50)
+
+
+class _Failures(click.ParamType):
+    name = "name,name,..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(part.strip().lower() for part in value.split(",") if part.strip())
+        if value != "none" and not set(names) <= set(CODES):
+            self.fail(f"{value!r}: choose from {', '.join(CODES)}, or none", param, ctx)
+        return () if value == "none" else names
+
+
+tokens_option = click.option(
+    "--tokens", type=TokensType(), help="Token counts, comma separated. Default: the tuned ones."
+)
+routings_option = click.option(
+    "--routing",
+    "routings",
+    type=click.Choice(TIMED_ROUTINGS),
+    multiple=True,
+    default=TIMED_ROUTINGS[:1],
+    show_default=True,
+    help="How tokens choose experts in timed launches; may be repeated.",
+)
+processes_option = click.option(
+    "--processes",
+    type=click.IntRange(2, 64),
+    default=4,
+    show_default=True,
+    help="Fresh processes before a first verdict.",
+)
+blocks_option = click.option(
+    "--blocks",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="Blocks of baseline, candidate, candidate, baseline in a process.",
+)
+
+
+@click.command()
+@models_option("every dispatched one")
+@tokens_option
+@routings_option
+@click.option(
+    "--baseline",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="generated/ to compare with, for instance of the main branch. Default: the committed one.",
+)
+@click.option(
+    "--delta",
+    type=PERCENT,
+    help="Threshold in percent. Default: 2, or twice the calibrated A/A floor if that is more.",
+)
+@processes_option
+@click.option(
+    "--max-processes",
+    "cap",
+    type=click.IntRange(2, 256),
+    default=16,
+    show_default=True,
+    help="Fresh processes before giving up; they double from --processes.",
+)
+@blocks_option
+@click.option("--no-gpu", is_flag=True, help="Time nothing, even with a GPU here.")
+@click.option("--require-gpu", is_flag=True, help="End with 5 if nothing can be timed.")
+@click.option(
+    "--fail-on",
+    type=_Failures(),
+    default=",".join(CODES),
+    show_default=True,
+    help="What makes the exit code other than 0, or none.",
+)
+@click.option(
+    "--write",
+    "files",
+    type=click.Path(dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Also write the report to FILE.md, FILE.json or FILE.xml (JUnit); may be repeated.",
+)
+@click.option("--no-record", is_flag=True, help="Do not append to tuning_db/history.jsonl.")
+@click.option(
+    "--history", is_flag=True, help="Check nothing: look for slow drift in earlier checks."
+)
+@format_option
+def check(
+    shapes: tuple[Shape, ...],
+    tokens: tuple[int, ...] | None,
+    routings: tuple[str, ...],
+    baseline: Path | None,
+    delta: float | None,
+    processes: int,
+    cap: int,
+    blocks: int,
+    no_gpu: bool,
+    require_gpu: bool,
+    fail_on: tuple[str, ...],
+    files: tuple[Path, ...],
+    no_record: bool,
+    history: bool,
+    form: str,
+) -> int | None:
+    """Did the dispatched kernels get slower, larger or stale?
+
+    Every dispatched kernel is rendered and compiled again and compared with the baseline: its
+    bytes, registers, spills, shared memory, and the instructions of its main loops. On a GPU it is
+    validated and then timed against the baseline's cubin in fresh processes; without one, the
+    report says that nothing was timed.
+
+    Exit codes: 6 wrong numbers, 3 something got worse (a kernel slower or larger, or generated/ not
+    what the sources give), 5 environment, 4 undecided.
+    """
+    if history:
+        return _history(form)
+    if no_gpu and require_gpu:
+        raise click.UsageError("--no-gpu and --require-gpu exclude each other")
+    if cap < processes:
+        raise click.UsageError(f"--max-processes {cap} is less than --processes {processes}")
+    writers = [(path, _writer(path)) for path in files]
+    device, untimed = _device(no_gpu)
+    if untimed and require_gpu:
+        raise EnvironmentProblem(f"asked for times with --require-gpu: {untimed}")
+    from monomoe_gen.gate import Plan
+    from monomoe_gen.gate_report import Report
+
+    threshold, noise = _threshold(device, delta, timed=not untimed)
+    inspection = _inspect(device, baseline)
+    run = None
+    if not untimed:
+        plan = Plan(processes, cap, blocks, threshold)
+        names = [shape.name for shape in shapes]
+        run = _run(device, inspection, baseline, names, tokens or (), routings, plan)
+        if not no_record:
+            _record(run, device)
+    report = Report(inspection.remarks, run, untimed, noise)
+    _print(report, form)
+    fails = dict.fromkeys(fail_on, True)
+    for path, write in writers:
+        path.write_text(write(report, fails), encoding="utf-8")
+    say(report.headline)
+    return exit_code(report, fail_on)
+
+
+def exit_code(report: Report, fail_on: Sequence[str]) -> int | None:
+    """The code of the most serious thing found that ``fail_on`` names."""
+    found: set[str] = {remark.status for remark in report.remarks}
+    found |= {result.verdict.value.lower() for result in (report.run.cells if report.run else ())}
+    return next((code for name, code in CODES.items() if name in fail_on and name in found), None)
+
+
+def _writer(path: Path) -> Callable[[Report, Mapping[str, bool]], str]:
+    from monomoe_gen import gate_report
+
+    writers: dict[str, Callable[[Report, Mapping[str, bool]], str]] = {
+        ".md": lambda report, fails: gate_report.markdown(report),
+        ".json": lambda report, fails: json.dumps(gate_report.to_dict(report), indent=1) + "\n",
+        ".xml": gate_report.junit,
+    }
+    if path.suffix not in writers:
+        raise click.UsageError(f"--write {path}: the name must end in {', '.join(writers)}")
+    return writers[path.suffix]
+
+
+def _device(no_gpu: bool) -> tuple[Device, str]:
+    """The GPU to check for, and why it cannot be timed ("": it can)."""
+    if no_gpu:
+        return KNOWN[DEFAULT], "--no-gpu was given"
+    from monomoe_gen import dispatch
+    from monomoe_gen.device import current_device
+
+    found = current_device()
+    if found is None:
+        return KNOWN[DEFAULT], "there is no CUDA device here"
+    if not (dispatch.table_folder(found.slug) / dispatch.FILE).exists():
+        return KNOWN[
+            DEFAULT
+        ], f"generated/ has no kernels for the GPU of this machine, {found.name}"
+    return found, ""
+
+
+def _threshold(device: Device, percent: float | None, timed: bool) -> tuple[float, float | None]:
+    """The threshold and the A/A floor of this GPU, both relative.
+
+    Raises:
+        MonomoeError: asked for less than this GPU can tell apart.
+    """
+    from monomoe_gen import noise, regress
+
+    floor = None
+    if timed:
+        known = noise.find(noise.noise_path(device.slug), noise.current_uuid())
+        floor = known.floor if known else None
+        if known is None:
+            say("this GPU is not calibrated: `monomoe-gen calibrate` measures how fine it can tell")
+    return regress.threshold(floor, None if percent is None else percent / 100), floor
+
+
+def _inspect(device: Device, baseline: Path | None) -> Inspection:
+    from monomoe_gen import dispatch
+    from monomoe_gen.inspection import inspect
+
+    folder = dispatch.table_folder(device.slug)
+    with progress("compiling", len(dispatch.load(folder).kernels)) as step:
+        return inspect(device, folder, _table_of(baseline, device), done=step)
+
+
+def _table_of(baseline: Path | None, device: Device) -> Path | None:
+    """``baseline`` may be generated/ or the folder of one GPU in it."""
+    if baseline and (baseline / device.slug).is_dir():
+        return baseline / device.slug
+    return baseline
+
+
+def _run(
+    device: Device,
+    inspection: Inspection,
+    baseline: Path | None,
+    models: Sequence[str],
+    tokens: Sequence[int],
+    routings: Sequence[str],
+    plan: Plan,
+) -> Run:
+    from monomoe_gen import gate, jobs
+    from monomoe_gen.sandbox import Sandbox
+
+    pairs, failed = _pairs(device, inspection, baseline, models, tokens, routings)
+    floors = jobs.compile_floors(device)
+    with progress("timing", None) as step:
+        run = gate.check(pairs, plan, floors, device, Sandbox, step)
+    return gate.with_failed(run, failed)
+
+
+def _pairs(
+    device: Device,
+    inspection: Inspection,
+    baseline: Path | None,
+    models: Sequence[str],
+    tokens: Sequence[int],
+    routings: Sequence[str],
+) -> tuple[list[Pair], dict[CellId, str]]:
+    from monomoe_gen import candidates, dispatch
+
+    before = _table_of(baseline, device) or dispatch.table_folder(device.slug)
+    return candidates.make_pairs(
+        inspection.table, inspection.rebuilt, before, models, tokens, routings
+    )
+
+
+def _print(report: Report, form: str) -> None:
+    from monomoe_gen import gate_report
+
+    if form == "json":
+        print_json(gate_report.to_dict(report))
+        return
+    cells, remarks = gate_report.cell_rows(report), gate_report.remark_rows(report.remarks)
+    if form == "csv":
+        print_rows(cells or remarks, form)
+        return
+    print_rows(remarks, form)
+    if cells:
+        click.echo()
+        print_rows(cells, form, {"time_us": ".2f", "baseline_us": ".2f", "floor_us": ".2f"})
+    else:
+        click.echo(f"\n{report.headline}")
+
+
+def _record(run: Run, device: Device) -> None:
+    from monomoe_gen import history
+
+    at = datetime.now(timezone.utc).isoformat("T", "seconds")
+    commit = _commit()
+    driver = run.env.get("driver")
+    rows = [
+        history.Row(
+            at=at,
+            commit=commit,
+            gpu=device.slug,
+            uuid=str(run.env["uuid"]),
+            driver=None if driver is None else str(driver),
+            model=result.cell.model,
+            tokens=result.cell.tokens,
+            routing=result.cell.routing,
+            kernel=result.kernel,
+            sources_hash=result.sources_hash,
+            compiler=result.compiler,
+            method=result.method,
+            verdict=result.verdict.value,
+            effect=result.judgement.effect if result.judgement else None,
+            time_us=result.time_us,
+            floor_us=result.floor_us,
+        )
+        for result in run.cells
+        if result.time_us and result.floor_us
+    ]
+    if rows:
+        history.append(history.history_path(), rows)
+
+
+def _commit() -> str | None:
+    """The commit that CI or git names."""
+    for variable in ("GITHUB_SHA", "CI_COMMIT_SHA"):
+        if os.environ.get(variable):
+            return os.environ[variable]
+    command = ["git", "-C", str(checkout() or Path.cwd()), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _history(form: str) -> int | None:
+    from monomoe_gen import history, regress
+
+    path = history.history_path()
+    found = history.drift(history.read(path))
+    if not found:
+        say(f"{path} has no timed checks yet")
+    rows = [
+        {
+            "gpu": series.gpu,
+            "model": series.model,
+            "tokens": series.tokens,
+            "routing": series.routing,
+            "runs": series.runs,
+            "changes": "; ".join(f"{at} {step:+.1%}" for at, step in series.steps),
+            "in_all": f"{series.change:+.1%}",
+        }
+        for series in found
+    ]
+    print_rows(rows, form)
+    return WORSE if any(series.change > regress.LEAST_DELTA for series in found) else None
+
+
+@click.command()
+@models_option("every dispatched one")
+@tokens_option
+@click.option(
+    "--processes",
+    type=click.IntRange(4, 256),
+    default=8,
+    show_default=True,
+    help="Fresh processes for each comparison.",
+)
+@blocks_option
+@format_option
+def calibrate(
+    shapes: tuple[Shape, ...],
+    tokens: tuple[int, ...] | None,
+    processes: int,
+    blocks: int,
+    form: str,
+) -> int | None:
+    """Measure how much equal kernels seem to differ on this GPU: its A/A floor.
+
+    Every dispatched kernel is compared with itself, and with a cubin of the same instructions that
+    lie elsewhere in memory. `check` takes no threshold below twice what is found.
+    """
+    from monomoe_gen import candidates, dispatch, gate, jobs, noise, regress, remeasure
+    from monomoe_gen.sandbox import Sandbox
+    from monomoe_gen.verify import rebuild
+
+    device = remeasure.require_device()
+    folder = dispatch.table_folder(device.slug)
+    table = dispatch.load(folder)
+    with progress("compiling", len(table.kernels)) as step:
+        rebuilt = rebuild(device, table, step)
+    names = [shape.name for shape in shapes]
+    pairs, failed = candidates.make_pairs(
+        table, rebuilt, folder, names, tokens or (), TIMED_ROUTINGS[:1]
+    )
+    for cell, reason in failed.items():
+        raise MonomoeError(f"{cell}: does not compile: {reason}")
+    identical, moved = candidates.a_a_pairs(pairs, device)
+    floors = jobs.compile_floors(device)
+    with progress("timing", None) as step:
+        found, env = gate.compare(
+            [*identical, *moved], gate.Plan(processes, blocks=blocks), floors, device, Sandbox, step
+        )
+    first_look = gate.Plan().processes
+    measured = noise.Noise(
+        uuid=str(env["uuid"]),
+        driver=None if env.get("driver") is None else str(env["driver"]),
+        identical=regress.noise_floor(found[: len(identical)], first_look),
+        placement=regress.noise_floor(found[len(identical) :], first_look),
+        cells=len(pairs),
+        processes=processes,
+        at=datetime.now(timezone.utc).isoformat("T", "seconds"),
+    )
+    path = noise.noise_path(device.slug)
+    noise.store(path, measured)
+    floors_found = {
+        "identical cubins": measured.identical,
+        "the same code at another place": measured.placement,
+        "threshold of a check": regress.threshold(measured.floor),
+    }
+    print_rows(
+        [{"comparison": name, "difference": value} for name, value in floors_found.items()],
+        form,
+        {"difference": ".2%"},
+    )
+    say(f"wrote {path}")
+    return None
+
+
+@click.command("init-ci")
+@click.argument("service", type=click.Choice(sorted(SERVICES)))
+@click.option(
+    "--label",
+    default=LABEL,
+    show_default=True,
+    metavar="NAME",
+    help="Label or tag of the runners that have the GPU.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write. Default: where the service looks, below the current folder.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+def init_ci(service: str, label: str, output: Path | None, force: bool) -> None:
+    """Write a CI workflow: checks without a GPU on every push, timed ones on a labelled runner."""
+    path = output or Path(SERVICES[service].path)
+    write_workflow(service, path, label, force)
+    say(f"wrote {path}; commit it, and register a runner with the label {label}")
+
+
+COMMANDS = (check, calibrate, init_ci)
