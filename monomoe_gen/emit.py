@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from monomoe_gen import dispatch, tuning_db
+from monomoe_gen import c_header, dispatch, tuning_db
 from monomoe_gen.compile import KernelBinary, compile_many
 from monomoe_gen.device import Device
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
@@ -100,6 +100,7 @@ def emit(
         (*kept, *(_entry(choice) for choice in choices)),
     )
     files[dispatch.FILE] = dispatch.dump(table).encode()
+    files[c_header.FILE] = c_header.c_header(table).encode()
     folder.mkdir(parents=True, exist_ok=True)
     written = tuple(name for name, data in files.items() if _replace(folder / name, data))
     removed = tuple(path.name for path in orphans(folder, table))

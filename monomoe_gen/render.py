@@ -148,7 +148,7 @@ def _collect(
     if name in texts:
         return
     if (folder / f"{name}.j2").is_file():
-        text = _expand(folder, f"{name}.j2", values)
+        text = expand(folder, f"{name}.j2", values)
     elif (folder / name).is_file():
         text = (folder / name).read_text(encoding="utf-8")
     else:
@@ -160,7 +160,12 @@ def _collect(
         _collect(included, name, folder, values, texts)
 
 
-def _expand(folder: Path, file: str, values: Mapping[str, object]) -> str:
+def expand(folder: Path, file: str, values: Mapping[str, object]) -> str:
+    """The template `file` of `folder` with these values.
+
+    Raises:
+        RenderError: it does not parse, or asks for an unknown value.
+    """
     try:
         return _environment(folder).get_template(file).render(values)
     except jinja2.TemplateSyntaxError as error:

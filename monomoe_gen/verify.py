@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from monomoe_gen import tuning_db
+from monomoe_gen import c_header, tuning_db
 from monomoe_gen.compile import KernelBinary, compile_many
 from monomoe_gen.device import Device
 from monomoe_gen.dispatch import Entry, Kernel, Table, load, read_cubin, table_folder
@@ -51,7 +51,7 @@ def verify(
     """Renders and compiles every dispatched kernel again and compares it with what is written.
 
     Bytes of a cubin are compared if the installed compiler is the recorded one. Entries are
-    compared with the records they came from.
+    compared with the records they came from, the C++ header with the table.
 
     Raises:
         DatabaseError: no table, or an unreadable one.
@@ -98,6 +98,7 @@ def findings(
         for model in {entry.model for entry in table.entries}
     }
     found += [_check_entry(entry, records[entry.model]) for entry in table.entries]
+    found.append(_check_header(table, folder))
     found += [
         Finding(path.name, "wrong", "no kernel of the table has this file")
         for path in orphans(folder, table)
@@ -140,3 +141,14 @@ def _check_entry(entry: Entry, records: Iterable[Record]) -> Finding:
         if same and record.time_us and record.time_us.median == entry.time_us:
             return Finding(subject, "equal", f"measured {entry.record.at}")
     return Finding(subject, "wrong", "no record of the database has this time")
+
+
+def _check_header(table: Table, folder: Path) -> Finding:
+    path = folder / c_header.FILE
+    try:
+        same = path.read_text(encoding="utf-8") == c_header.c_header(table)
+    except OSError as error:
+        return Finding(path.name, "wrong", f"cannot be read: {error.strerror}")
+    if not same:
+        return Finding(path.name, "wrong", "is not what the table gives")
+    return Finding(path.name, "equal", f"{len(table.kernels)} kernels")

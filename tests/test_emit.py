@@ -6,10 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from monomoe_gen import cubin_cache, dispatch, tuning_db
+from monomoe_gen import c_header, cubin_cache, dispatch, tuning_db
 from monomoe_gen.compile import compile_source, compiler_version
 from monomoe_gen.device import KNOWN
 from monomoe_gen.emit import Emission, emit
@@ -108,7 +109,7 @@ def test_the_fastest_kernels_are_written_and_listed(place: Place) -> None:
     emission = place.emit()
     fast, slow = (KernelSpec(load_shape(MODEL), s).id for s in (FAST, SLOW))
     assert sorted(emission.written) == sorted(
-        [dispatch.FILE, f"{fast}.cu", f"{fast}.cubin", f"{slow}.cu", f"{slow}.cubin"]
+        [c_header.FILE, dispatch.FILE, f"{fast}.cu", f"{fast}.cubin", f"{slow}.cu", f"{slow}.cubin"]
     )
     assert not emission.notes
     table = dispatch.load(place.folder)
@@ -131,7 +132,7 @@ def test_emitting_again_changes_nothing(place: Place) -> None:
     emission = place.emit()
     assert (emission.written, emission.removed, emission.notes) == ((), (), ())
     assert place.files() == before
-    assert Counter(f.status for f in place.verify()) == {"equal": 2}
+    assert Counter(f.status for f in place.verify()) == {"equal": 3}
 
 
 def test_a_kernel_that_lost_is_removed_and_other_files_stay(place: Place) -> None:
@@ -167,8 +168,9 @@ def as_if_by_another_compiler(place: Place) -> None:
         table.kernels[0], compiler="nvrtc 99.0.1", registers=40, cubin_sha256=digest
     )
     (place.folder / f"{kernel.id}.cubin").write_bytes(cubin)
-    text = dispatch.dump(dataclasses.replace(table, kernels=(kernel,)))
-    (place.folder / dispatch.FILE).write_text(text)
+    table = dataclasses.replace(table, kernels=(kernel,))
+    (place.folder / dispatch.FILE).write_text(dispatch.dump(table))
+    (place.folder / c_header.FILE).write_text(c_header.c_header(table))
 
 
 def test_another_compiler_only_checks_and_says_so(place: Place) -> None:
@@ -180,8 +182,8 @@ def test_another_compiler_only_checks_and_says_so(place: Place) -> None:
     (note,) = emission.notes
     assert "kept as compiled by nvrtc 99.0.1" in note
     assert f"{compiler_version()} only checked" in note
-    kernel, entry = place.verify()
-    assert (kernel.status, entry.status) == ("compiles", "equal")
+    kernel, entry, header = place.verify()
+    assert (kernel.status, entry.status, header.status) == ("compiles", "equal", "equal")
     assert "bytes not compared" in kernel.message
 
 
@@ -191,7 +193,7 @@ def test_a_newly_measured_binary_replaces_an_older_one(place: Place) -> None:
     emission = place.emit()
     assert emission.table.kernels[0].compiler == compiler_version()
     assert emission.notes == ()
-    assert Counter(f.status for f in place.verify()) == {"equal": 2}
+    assert Counter(f.status for f in place.verify()) == {"equal": 3}
 
 
 def test_a_missing_cubin_is_compiled_and_the_difference_is_said(place: Place) -> None:
@@ -246,13 +248,25 @@ def edit(suffix: str, change: Callable[[bytes], bytes]) -> Callable[[Place], Non
     return apply
 
 
+def relist(place: Place, change: Callable[[Any], None]) -> None:
+    """Changes the table, and the header with it."""
+    path = place.folder / dispatch.FILE
+    raw = json.loads(path.read_text())
+    change(raw)
+    path.write_text(json.dumps(raw))
+    (place.folder / c_header.FILE).write_text(c_header.c_header(dispatch.load(place.folder)))
+
+
+def another_time(place: Place) -> None:
+    relist(place, lambda raw: raw["entries"][0].update(time_us=12.0))
+
+
 def longer_cubin_listed(place: Place) -> None:
     """A cubin that is whole and listed, but not what the compiler gives."""
     edit(".cubin", lambda data: data + b"\0")(place)
-    raw = json.loads((place.folder / dispatch.FILE).read_text())
     (path,) = place.folder.glob("*.cubin")
-    raw["kernels"][0]["cubin_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    (place.folder / dispatch.FILE).write_text(json.dumps(raw))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    relist(place, lambda raw: raw["kernels"][0].update(cubin_sha256=digest))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +275,9 @@ def longer_cubin_listed(place: Place) -> None:
         (edit(".cubin", lambda data: data[:-1]), "its hash differs"),
         (longer_cubin_listed, "gives other bytes"),
         (edit(".cu", lambda data: data + b"//\n"), "is not what the templates give"),
-        (edit(".json", lambda data: data.replace(b"14.0", b"12.0")), "no record of the database"),
+        (another_time, "no record of the database"),
+        (edit(".h", lambda data: data.replace(b"14.0", b"12.0")), "is not what the table gives"),
+        (lambda place: (place.folder / c_header.FILE).unlink(), "cannot be read"),
         (lambda place: (place.folder / "left.cu").touch(), "no kernel of the table has this file"),
     ],
 )

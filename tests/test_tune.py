@@ -443,7 +443,7 @@ def test_a_replay_writes_a_missing_table_from_the_records(bench: Bench) -> None:
     for path in bench.folder.iterdir():
         path.unlink()
     report = bench.replay(trials=2)
-    assert report.emission and len(report.emission.written) == 5
+    assert report.emission and len(report.emission.written) == 6
     assert bench.files() == files
 
 

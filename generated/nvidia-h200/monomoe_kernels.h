@@ -1,0 +1,213 @@
+// Kernels for NVIDIA H200, for programs without Python. Written by `monomoe-gen emit`; C++17, no CUDA headers.
+//
+// To serve a layer:
+//   1. find() the entry for a model and a token count. Load Kernel::file, which lies beside this header.
+//   2. Allow Kernel::shared_bytes of dynamic shared memory, and ask the driver for the occupancy: the CTAs wait for
+//      each other, so all Kernel::grid of them must be resident. One has to fit an SM, and the SMs have to suffice.
+//   3. Pack the weights once with w13_offset() and w2_offset(). Scales and bias stay as in the checkpoint.
+//   4. Allocate workspace_bytes() and zero them once; each launch leaves them ready for the next. Launches on one
+//      stream may share a workspace that is large enough for all of them; launches at the same time may not.
+//   5. Launch with an Arguments as the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER).
+// A wait inside a kernel that lasts 2 s ends in a trap: the launch fails, and the context is lost.
+// A worked example is tests/cpp/call_kernel.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace monomoe {
+
+enum class Scoring : std::uint8_t { kSoftmax, kSigmoid };
+enum class Number : std::uint8_t { kFloat32, kBfloat16 };
+
+// One layer as one GPU sees it, and its routing policy.
+struct Shape {
+    const char* name;
+    std::uint32_t hidden, intermediate, experts, top_k;
+    Scoring scoring;
+    bool renormalize;
+    bool expert_bias;
+    std::uint32_t n_group, topk_group;
+    float routed_scaling_factor;
+    Number logits;
+};
+
+struct Schedule {
+    std::uint32_t grid;  // persistent CTAs, at most one per SM, all co-resident
+    std::uint32_t g_up;  // CTAs that share one expert's up-projection
+    std::uint32_t k_up;  // columns of one up stage
+    std::uint32_t g_down;  // CTAs that share one expert's down-projection
+    std::uint32_t k_down;  // columns of one down stage
+    std::uint32_t d_up;  // ring stages in flight during up
+    std::uint32_t d_down;  // ring stages in flight during down
+};
+
+struct Kernel {
+    const char* file;          // the cubin
+    const char* cubin_sha256;  // of the file
+    const char* name;          // the entry point in it
+    std::uint32_t shape;       // index into kShapes
+    Schedule schedule;
+    std::uint32_t capacity;      // most tokens of a launch
+    std::uint32_t grid;          // CTAs: (grid, 1, 1)
+    std::uint32_t threads;       // of a CTA: (threads, 1, 1)
+    std::uint32_t shared_bytes;  // dynamic shared memory of a CTA
+    std::uint32_t registers;     // of a thread
+    std::uint32_t workspace_half_bytes;
+};
+
+// The kernel for a model, as it was timed with tuned_at tokens.
+struct Entry {
+    std::uint32_t kernel;  // index into kKernels
+    std::uint32_t tuned_at;
+    std::uint32_t capacity;
+    double time_us;
+};
+
+// The parameters of every kernel, as the driver wants them. Addresses are of device memory. B tokens, E experts,
+// H hidden, N intermediate.
+struct Arguments {
+    std::uint64_t x;          // bf16 [B, H]
+    std::uint64_t logits;     // Shape::logits [B, E]
+    std::uint64_t bias;       // fp32 [E], or 0 without Shape::expert_bias
+    std::uint64_t w13;        // packed e4m3, w13_bytes()
+    std::uint64_t w13_scale;  // fp32 [E, 2N/128, H/128]
+    std::uint64_t w2;         // packed e4m3, w2_bytes()
+    std::uint64_t w2_scale;   // fp32 [E, H/128, N/128]
+    std::uint64_t y;          // bf16 [B, H]
+    std::uint64_t workspace;
+    std::uint32_t workspace_half_bytes;  // of the workspace, at least the kernel's
+    std::uint32_t tokens;                // B, 1 to Kernel::capacity
+};
+static_assert(sizeof(Arguments) == 80, "the parameters lie without gaps");
+
+struct Gpu {
+    const char* name;
+    std::uint32_t sms;
+    std::uint32_t compute_major, compute_minor;
+    std::uint32_t shared_per_block;
+};
+
+// The kernels run on this GPU only.
+inline constexpr Gpu kGpu = {"NVIDIA H200", 132, 9, 0, 232448};
+
+inline constexpr Shape kShapes[] = {
+    {"deepseek-v3.1-tp8", 7168, 256, 256, 8, Scoring::kSigmoid, true, true,
+        8, 4, 2.5f, Number::kFloat32},
+    {"glm-5.2-tp8", 6144, 256, 256, 8, Scoring::kSigmoid, true, true,
+        1, 1, 2.5f, Number::kFloat32},
+    {"qwen3.5-35b", 2048, 512, 256, 8, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32},
+};
+
+inline constexpr Kernel kKernels[] = {
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4.cubin",
+        "adf472f4a0c9d2d935363c4abb6a9c62a69d387ef5c36245a8614226a151c46c",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4",
+        0, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 173056, 94, 65536},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d112x256x6.cubin",
+        "a37226b0355ee3bf368eaa7383562f49f6e9229ae60f49b2894367bb9543c571",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d112x256x6",
+        0, {128, 32, 1024, 112, 256, 6, 6}, 8, 128, 608, 189440, 94, 65536},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x4.cubin",
+        "9847c592ff0c1ba9f1c7dd7f4769a4b9e6152ac876943757e08a24332e12d89d",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x4",
+        0, {128, 32, 1024, 56, 256, 6, 4}, 8, 128, 608, 222208, 94, 294912},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d56x256x4.cubin",
+        "67640b378b2c4307b54791d99dc356c993e6e34d284e40c421f0e8a750e3ad4a",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d56x256x4",
+        0, {128, 32, 1024, 56, 256, 8, 4}, 8, 128, 608, 222336, 94, 294912},
+    {"glm-5.2-tp8-t8-g128-u32x1024x5-d64x256x3.cubin",
+        "20c750ad98a5933680ffdea3251eb979f4795c52dbfb75133c94937849be2a1f",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x5_d64x256x3",
+        1, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 165120, 94, 262144},
+    {"glm-5.2-tp8-t8-g128-u32x1024x5-d64x256x4.cubin",
+        "6f8154b75be2c2b6005b064bf504a6ce9a478b62f843498b39048872cdd4fbd6",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x5_d64x256x4",
+        1, {128, 32, 1024, 64, 256, 5, 4}, 8, 128, 608, 181504, 94, 262144},
+    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5.cubin",
+        "88008c5775df9896904ecdc56a6602151ec1db7e4abb3f4e2ca678936a41805d",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5",
+        1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 94, 262144},
+    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x5.cubin",
+        "6658195803c7f93657b92d34cf5cec5dbd4fbab21b78648dbd358a271f6ac64f",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x5",
+        1, {128, 32, 1024, 64, 256, 8, 5}, 8, 128, 608, 214400, 94, 262144},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
+        "ffa1385e2b76f4c49e93253f7193951b81caa4d83afba28fcbf2d7a4e82f4f0d",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
+        2, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 86, 131072},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4.cubin",
+        "daa30147b5a9ca71393961efb69d6058967f878202636608d8672da2ef75e45a",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4",
+        2, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 86, 131072},
+    {"qwen3.5-35b-t8-g128-u64x1024x6-d64x512x5.cubin",
+        "95a2e9e91125ddea350d713dc984a7e1b0440be0fe3d751b851eece6ab8bf443",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x6_d64x512x5",
+        2, {128, 64, 1024, 64, 512, 6, 5}, 8, 128, 608, 164096, 86, 196608},
+};
+
+// Sorted by model, then by tuned_at.
+inline constexpr Entry kEntries[] = {
+    {0, 1, 8, 16.614},  // deepseek-v3.1-tp8
+    {1, 2, 8, 25.591},  // deepseek-v3.1-tp8
+    {2, 4, 8, 44.713},  // deepseek-v3.1-tp8
+    {3, 8, 8, 80.481},  // deepseek-v3.1-tp8
+    {4, 1, 8, 14.613},  // glm-5.2-tp8
+    {5, 2, 8, 22.741},  // glm-5.2-tp8
+    {6, 4, 8, 38.971},  // glm-5.2-tp8
+    {7, 8, 8, 69.4},  // glm-5.2-tp8
+    {8, 1, 8, 10.84},  // qwen3.5-35b
+    {9, 2, 8, 15.827},  // qwen3.5-35b
+    {9, 4, 8, 26.483},  // qwen3.5-35b
+    {10, 8, 8, 45.832},  // qwen3.5-35b
+};
+
+constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }
+constexpr const Shape& shape_of(const Kernel& kernel) { return kShapes[kernel.shape]; }
+constexpr const Shape& shape_of(const Entry& entry) { return shape_of(kernel_of(entry)); }
+
+constexpr bool same_text(const char* a, const char* b) {
+    while (*a && *a == *b) ++a, ++b;
+    return *a == *b;
+}
+
+// The entry tuned for exactly that count; else, of those whose capacity suffices, the nearest tuned below; else the
+// smallest tuned above; else null.
+constexpr const Entry* find(const char* model, std::uint32_t tokens) {
+    const Entry* best = nullptr;
+    for (const Entry& entry : kEntries) {
+        if (tokens == 0 || entry.capacity < tokens || !same_text(shape_of(entry).name, model)) continue;
+        if (!best || entry.tuned_at <= tokens) best = &entry;
+    }
+    return best;
+}
+
+constexpr std::size_t workspace_bytes(std::uint32_t half_bytes) { return 128 + 2 * std::size_t{half_bytes}; }
+
+constexpr std::size_t w13_bytes(const Shape& s) { return std::size_t{s.experts} * 2 * s.intermediate * s.hidden; }
+constexpr std::size_t w2_bytes(const Shape& s) { return std::size_t{s.experts} * s.hidden * s.intermediate; }
+
+// Where a byte of a tile of 16 rows goes, which is cut into blocks of 128 columns.
+constexpr std::size_t tile_offset(std::size_t tile, std::uint32_t row, std::uint32_t column, std::uint32_t columns) {
+    const std::uint32_t in_block = column % 128;
+    const std::uint32_t half = in_block / 64, pair = in_block / 8 % 2;
+    const std::uint32_t lane = row % 8 * 4 + in_block / 16 % 4;
+    const std::uint32_t word = row / 8 + in_block / 4 % 2 * 2;
+    return (tile * (columns / 128) + column / 128) * 2048 + (2 * half + pair) * 512 + lane * 16 + word * 4 + column % 4;
+}
+
+// Packed place of w13[expert][row][column]. Rows 0 ... N-1 are the gate, N ... 2N-1 are up.
+constexpr std::size_t w13_offset(const Shape& s, std::uint32_t expert, std::uint32_t row, std::uint32_t column) {
+    const std::uint32_t up = row / s.intermediate, in_half = row % s.intermediate;
+    const std::size_t tile = std::size_t{expert} * (s.intermediate / 8) + in_half / 8;
+    return tile_offset(tile, up * 8 + in_half % 8, column, s.hidden);
+}
+
+// Packed place of w2[expert][row][column].
+constexpr std::size_t w2_offset(const Shape& s, std::uint32_t expert, std::uint32_t row, std::uint32_t column) {
+    const std::size_t tile = std::size_t{expert} * (s.hidden / 16) + row / 16;
+    return tile_offset(tile, row % 16, column, s.intermediate);
+}
+
+}  // namespace monomoe
