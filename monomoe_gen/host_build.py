@@ -31,7 +31,7 @@ PERFORMANCE_RULES = ("ring_covers_latency", "ring_is_shared", "up_stage_feeds_th
 """Rules that keep a kernel fast, not right: the simulator runs schedules that break them."""
 
 _COMMON = ("-std=c++20", "-g", "-fno-pie", "-ffp-contract=off", "-fno-omit-frame-pointer")
-_RUNTIME = (*_COMMON, "-O2")
+_RUNTIME = (*_COMMON, "-O3")
 _KERNEL = (
     *_COMMON,
     "-O1",

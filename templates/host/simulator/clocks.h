@@ -35,6 +35,7 @@ public:
 
     bool operator==(const Clock& other) const { return body_ == other.body_; }
     explicit operator bool() const { return body_ != nullptr; }
+    u64 key() const { return reinterpret_cast<u64>(body_) / sizeof(Body); }
     u32 operator[](u32 component) const { return body_->values[component]; }
     const Foreign& foreign() const { return body_->foreign; }
 

@@ -29,14 +29,14 @@ void complete_phase(Barrier& barrier) {
 }
 
 void acquire(Thread& thread, const Clock& clock) {
-    static Clock last_base, last_clock, last_result;  // the lanes of a warp ask for the same
+    struct Known {
+        Clock base, clock, joined;
+    };
+    static Known known[256];  // the lanes of a warp, and many warps, ask for the same
     if (!clock) return;
-    if (!(last_base == thread.base && last_clock == clock)) {
-        last_base = thread.base;
-        last_clock = clock;
-        last_result = Clock::join(thread.base, clock);
-    }
-    thread.base = last_result;
+    Known& entry = known[(thread.base.key() * 31 + clock.key()) % std::size(known)];
+    if (!(entry.base == thread.base && entry.clock == clock)) entry = {thread.base, clock, Clock::join(thread.base, clock)};
+    thread.base = entry.joined;
 }
 
 u32& phases_seen(Barrier& barrier, const Thread& thread) {
