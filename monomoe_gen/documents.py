@@ -108,8 +108,8 @@ def cli_reference() -> str:
     """Every command's ``--help``, as one markdown text."""
     from monomoe_gen.cli import monomoe_gen
 
-    context = click.Context(monomoe_gen, info_name="monomoe-gen", max_content_width=100)
-    context.terminal_width = 100
+    settings = {**monomoe_gen.context_settings, "terminal_width": 100}
+    context = click.Context(monomoe_gen, info_name="monomoe-gen", **settings)
     parts = [_code(monomoe_gen.get_help(context))]
     for name, command in sorted(monomoe_gen.commands.items()):
         inner = click.Context(command, info_name=name, parent=context)

@@ -11,7 +11,18 @@ from collections.abc import Sequence
 import click
 
 from monomoe_gen import __version__
-from monomoe_gen.cli import build, explore, measure, ranking, report, serve, shape, simulation, tuning
+from monomoe_gen.cli import (
+    build,
+    explore,
+    health,
+    measure,
+    ranking,
+    report,
+    serve,
+    shape,
+    simulation,
+    tuning,
+)
 from monomoe_gen.errors import (
     CompileError,
     EnvironmentProblem,
@@ -34,7 +45,7 @@ def monomoe_gen() -> None:
     """Generate, tune and serve single-launch CUDA kernels for block-FP8 MoE decode."""
 
 
-for module in (explore, shape, ranking, build, simulation, measure, tuning, serve, report):
+for module in (explore, shape, ranking, build, simulation, measure, tuning, serve, report, health):
     for command in module.COMMANDS:
         monomoe_gen.add_command(command)
 

@@ -1,4 +1,4 @@
-"""How commands answer: rows on stdout as a table, JSON or CSV, progress and remarks on stderr."""
+"""How commands answer: rows on stdout in one of four formats, progress and remarks on stderr."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STDERR = Console(stderr=True)
 format_option = click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "csv"]),
+    type=click.Choice(["table", "json", "csv", "markdown"]),
     default="table",
     show_default=True,
     help="How to print the result.",
@@ -34,7 +34,7 @@ format_option = click.option(
 def print_rows(rows: Sequence[Row], form: str, formats: Mapping[str, str] | None = None) -> None:
     """Prints rows that share their keys; ``formats`` gives format specs for columns of a table.
 
-    JSON and CSV carry every value as it is; a table shows None as "-".
+    JSON and CSV carry every value as it is; a table and markdown show None as "-".
     """
     if form == "json":
         print_json(list(rows))
@@ -42,6 +42,8 @@ def print_rows(rows: Sequence[Row], form: str, formats: Mapping[str, str] | None
         writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]) if rows else [])
         writer.writeheader()
         writer.writerows(rows)
+    elif form == "markdown":
+        _print_markdown(rows, formats or {})
     else:
         _print_table(rows, formats or {})
 
@@ -52,11 +54,26 @@ def print_json(value: Any) -> None:
     print()
 
 
+def _print_markdown(rows: Sequence[Row], formats: Mapping[str, str]) -> None:
+    if not rows:
+        return
+    lines = [list(rows[0]), ["---:" if _numeric(rows, name) else "---" for name in rows[0]]]
+    lines += [[_cell(row[name], formats.get(name, "")) for name in row] for row in rows]
+    for line in lines:
+        click.echo(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |")
+
+
+def _numeric(rows: Sequence[Row], name: str) -> bool:
+    return all(isinstance(row[name], int | float | None) for row in rows)
+
+
 def _print_table(rows: Sequence[Row], formats: Mapping[str, str]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in rows[0] if rows else ():
-        numeric = all(isinstance(row[name], int | float | None) for row in rows)
-        table.add_column(name, justify="right" if numeric else "left", no_wrap=numeric)
+        numeric = _numeric(rows, name)
+        table.add_column(
+            name, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold"
+        )
     for row in rows:
         table.add_row(*(_cell(row[name], formats.get(name, "")) for name in row))
     console = Console(highlight=False, markup=False)

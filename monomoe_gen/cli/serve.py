@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monomoe_gen.cli.options import TokensType, device_option
-from monomoe_gen.cli.output import format_option, print_rows
+from monomoe_gen.cli.output import format_option, print_rows, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
+from monomoe_gen.shapes import load_shape
 
 if TYPE_CHECKING:
     from monomoe_gen.dispatch import Entry, Kernel
 
-US = {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f"}
+US = {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f", "faster": ".2f"}
+COMPETITORS = ("published_monomoe_us", "triton_grouped_gemm_us")
+BAR = 16
+_FOR_PROGRAMS = ("capacity", "registers", "shared_bytes", "compiler")
 
 
 @click.command()
@@ -34,12 +39,24 @@ def show(
     device: Device,
     form: str,
 ) -> None:
-    """Print the dispatch table, of MODEL or of all models."""
+    """Print the dispatch table, of MODEL or of all models.
+
+    In a table the bar is the measured time: its full part is the stream floor, the rest is what is
+    lost to it. "faster" compares with the better published time on the same kind of card. The other
+    formats have more columns.
+    """
     if (tokens or records) and not model:
         raise click.UsageError("--tokens and --records need a MODEL")
     if tokens and records:
         raise click.UsageError("give --tokens or --records, not both")
-    rows = _records(device, str(model)) if records else _entries(device, model, tokens)
+    if records:
+        print_rows(_records(device, str(model)), form, US)
+        return
+    rows = _entries(device, model, tokens)
+    if form == "table":
+        rows = [_for_reading(row, model) for row in rows]
+        if model:
+            say(_summary(model))
     print_rows(rows, form, US)
 
 
@@ -49,19 +66,67 @@ def _entries(
     from monomoe_gen import dispatch
 
     table = dispatch.load(dispatch.table_folder(device.slug))
+    published = _published(device)
     if model and tokens:
         matches = [dispatch.lookup(table, model, count) for count in tokens]
         return [
-            {"tokens": count, "how": match.how, **_entry(match.entry, match.kernel)}
+            {"tokens": count, "how": match.how, **_entry(match.entry, match.kernel, published)}
             for count, match in zip(tokens, matches, strict=True)
         ]
     if model:
         dispatch.lookup(table, model, 1)
     entries = [entry for entry in table.entries if model in (None, entry.model)]
-    return [_entry(entry, table.kernel(entry)) for entry in entries]
+    return [_entry(entry, table.kernel(entry), published) for entry in entries]
 
 
-def _entry(entry: Entry, kernel: Kernel) -> dict[str, Any]:
+def _summary(model: str) -> str:
+    shape = load_shape(model)
+    return (
+        f"{shape.name}: hidden {shape.hidden}, intermediate {shape.intermediate}, "
+        f"{shape.experts} experts, top {shape.top_k}, {shape.expert_bytes / 1e6:.1f} MB per expert"
+    )
+
+
+def _for_reading(row: dict[str, Any], model: str | None) -> dict[str, Any]:
+    """What fits a line: a bar beside the ratio, and not the columns of `_FOR_PROGRAMS`."""
+    shown = {}
+    for name, value in row.items():
+        if name in _FOR_PROGRAMS or (name == "model" and model):
+            continue
+        shown[name] = value
+        if name == "ratio":
+            shown["floor in time"] = bar(value)
+    return shown
+
+
+def bar(ratio: float | None) -> str:
+    """The measured time as `BAR` cells, of which the stream floor fills its share."""
+    if ratio is None:
+        return ""
+    full = min(BAR, round(BAR / ratio))
+    return "█" * full + "░" * (BAR - full)
+
+
+def _published(device: Device) -> dict[tuple[str, int], float]:
+    """The better published time of each model and token count, microseconds."""
+    from monomoe_gen.dispatch import table_folder
+    from monomoe_gen.report import read_anchors
+
+    path = table_folder(device.slug) / "anchors.json"
+    shapes = read_anchors(path)["shapes"] if path.exists() else {}
+    better = {}
+    for model, counts in shapes.items():
+        for tokens, figures in counts.items():
+            known = [figures[name] for name in COMPETITORS if name in figures]
+            if known:
+                better[model, int(tokens)] = min(known)
+    return better
+
+
+def _entry(
+    entry: Entry, kernel: Kernel, published: Mapping[tuple[str, int], float]
+) -> dict[str, Any]:
+    other = published.get((entry.model, entry.tuned_at))
     return {
         "model": entry.model,
         "tuned_at": entry.tuned_at,
@@ -69,6 +134,7 @@ def _entry(entry: Entry, kernel: Kernel) -> dict[str, Any]:
         "time_us": entry.time_us,
         "floor_us": entry.floor_us,
         "ratio": _ratio(entry.time_us, entry.floor_us),
+        "faster": _ratio(other, entry.time_us),
         "schedule": kernel.schedule.id,
         "registers": kernel.registers,
         "shared_bytes": kernel.shared_bytes,

@@ -1,0 +1,202 @@
+"""What is installed, what the machine has, which files are stale, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from monomoe_gen import __version__, cubin_cache, dispatch, tuning_db
+from monomoe_gen.compile import compiler_library, compiler_version
+from monomoe_gen.device import KNOWN, Device, current_device
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError
+from monomoe_gen.paths import data_dir, tuning_db_dir
+from monomoe_gen.render import render
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import Shape, load_shape
+from monomoe_gen.tuning_db import Record
+
+LEAST_FREE_BYTES = 1 << 30
+_CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. A ``note`` limits what can be done here; a ``problem`` should be mended.
+
+    `area` is ``machine`` or ``files``, `todo` is what to do ("" when nothing).
+    """
+
+    area: Literal["machine", "files"]
+    subject: str
+    status: Literal["ok", "note", "problem"]
+    found: str
+    todo: str = ""
+
+
+def examine(device: Device, done: Callable[[str], object] = lambda subject: None) -> list[Check]:
+    """All checks, for the files of `device`. Never raises a deliberate error: it is a finding."""
+    checks: list[Check] = []
+    for check in _checks(device):
+        checks.append(check)
+        done(check.subject)
+    return checks
+
+
+def _checks(device: Device) -> Iterator[Check]:
+    yield Check(
+        "machine", "monomoe-gen", "ok", f"{__version__}, Python {platform.python_version()}"
+    )
+    yield _torch()
+    yield _cupy()
+    yield _compiler()
+    yield _gpu()
+    for subject, folder in (
+        ("measurements", tuning_db_dir()),
+        ("generated", data_dir("generated")),
+        ("compile cache", cubin_cache.folder()),
+    ):
+        yield _folder(subject, folder)
+    database = tuning_db_dir() / device.slug
+    for path in sorted(database.glob("*.jsonl")):
+        yield _records(path)
+    yield from _table(device)
+
+
+def _torch() -> Check:
+    version = _version("torch")
+    if version is None:
+        return Check("machine", "torch", "problem", "not installed", "pip install torch")
+    return Check("machine", "torch", "ok", version)
+
+
+def _cupy() -> Check:
+    found = {name: version for name in _CUPY if (version := _version(name))}
+    text = ", ".join(f"{name} {version}" for name, version in found.items())
+    if not found:
+        todo = "install the extra [cuda12] or [cuda13] to compile and to launch"
+        return Check("machine", "CuPy", "problem", "not installed", todo)
+    if len(found) > 1:
+        todo = "they share their files: uninstall all of them, then install one"
+        return Check("machine", "CuPy", "problem", text, todo)
+    return Check("machine", "CuPy", "ok", text)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _compiler() -> Check:
+    try:
+        return Check("machine", "NVRTC", "ok", f"{compiler_version()}, {compiler_library()}")
+    except EnvironmentProblem as error:
+        return Check("machine", "NVRTC", "problem", str(error), "install one of the CUDA extras")
+
+
+def _gpu() -> Check:
+    try:
+        found = current_device()
+    except ImportError as error:
+        return Check(
+            "machine", "GPU", "problem", f"torch does not load: {error}", "reinstall torch"
+        )
+    if found is None:
+        todo = "tune replays records here; validate and bench need a GPU"
+        return Check("machine", "GPU", "note", "torch sees no CUDA device", todo)
+    text = f"{found.name}, {found.sms} SMs, {found.arch}, driver {_driver() or 'unknown'}"
+    if found.arch != "sm_90a":
+        return Check("machine", "GPU", "problem", text, "the kernels need a Hopper GPU (sm_90)")
+    if found.slug not in KNOWN:
+        todo = f"no table of it ships: tune writes one below generated/{found.slug}/"
+        return Check("machine", "GPU", "note", text, todo)
+    return Check("machine", "GPU", "ok", text)
+
+
+def _driver() -> str:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except (ImportError, OSError):
+        return ""
+    except pynvml.NVMLError:
+        return ""
+
+
+def _folder(subject: str, folder: Path) -> Check:
+    there = next(p for p in (folder, *folder.parents) if p.exists())
+    free = shutil.disk_usage(there).free
+    used = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+    text = f"{folder}: {used / 1e6:.1f} MB, {free / 1e9:.1f} GB free"
+    if not os.access(there, os.W_OK):
+        return Check("machine", subject, "note", text, "this user may not write there")
+    if free < LEAST_FREE_BYTES:
+        return Check("machine", subject, "problem", text, "free some space before tuning")
+    return Check("machine", subject, "ok", text)
+
+
+def _records(path: Path) -> Check:
+    subject = f"records of {path.stem}"
+    try:
+        records = tuning_db.read(path)
+        shape = load_shape(path.stem)
+    except MonomoeError as error:
+        return Check("files", subject, "problem", str(error), "mend or remove the file")
+    stale, every = _stale(shape, records)
+    text = f"{len(records)}, of {every} schedules"
+    if stale:
+        todo = f"`monomoe-gen tune --model {shape.name}` on the GPU measures them again"
+        text += f", {stale} measured with older sources"
+        return Check("files", subject, "note", text, todo)
+    return Check("files", subject, "ok", f"{text}, all of the present sources")
+
+
+def _stale(shape: Shape, records: list[Record]) -> tuple[int, int]:
+    """How many schedules have no record of the present sources, and how many there are."""
+    hashes: dict[tuple[Schedule, int], set[str]] = {}
+    for r in records:
+        key = Schedule.from_dict(r.schedule), r.token_tile
+        hashes.setdefault(key, set()).add(r.sources_hash)
+    stale = sum(
+        render(KernelSpec(shape, schedule, tile)).sources_hash not in found
+        for (schedule, tile), found in hashes.items()
+    )
+    return stale, len(hashes)
+
+
+def _table(device: Device) -> Iterator[Check]:
+    folder = dispatch.table_folder(device.slug)
+    if not (folder / dispatch.FILE).exists():
+        todo = "`monomoe-gen emit` makes it from the measurements"
+        yield Check("files", "dispatch table", "note", f"no {folder / dispatch.FILE}", todo)
+        return
+    try:
+        table = dispatch.load(folder)
+    except MonomoeError as error:
+        yield Check("files", "dispatch table", "problem", str(error), "`monomoe-gen emit`")
+        return
+    wrong: list[str] = []
+    for kernel in table.kernels:
+        try:
+            dispatch.read_cubin(folder, kernel)
+            shape = load_shape(kernel.shape.name)
+            if render(replace(kernel.spec, shape=shape)).sources_hash != kernel.sources_hash:
+                wrong.append(f"{kernel.id}: made from older sources")
+        except MonomoeError as error:
+            wrong.append(str(error))
+    models = len({entry.model for entry in table.entries})
+    text = f"{len(table.entries)} entries of {models} models, {len(table.kernels)} kernels"
+    if wrong:
+        todo = "tune these models on the GPU, or `monomoe-gen emit` if their records are current"
+        yield Check("files", "dispatch table", "problem", f"{text}; {'; '.join(wrong)}", todo)
+    else:
+        yield Check("files", "dispatch table", "ok", f"{text}, all of the present sources")

@@ -1,0 +1,168 @@
+"""doctor finds what is planted, and says what to do about it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monomoe_gen import cli, cubin_cache, dispatch, doctor, tuning_db
+from monomoe_gen.cli.output import print_rows
+from monomoe_gen.cli.serve import bar
+from monomoe_gen.device import DEFAULT, KNOWN, Device
+from monomoe_gen.doctor import Check
+from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.render import render
+from monomoe_gen.schedule import KernelSpec
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.space import feasible
+from monomoe_gen.tuning_db import Record, Time
+
+DEVICE = KNOWN[DEFAULT]
+TOY = load_shape("toy")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Empty folders, a working compiler, no GPU."""
+    monkeypatch.setattr(doctor, "tuning_db_dir", lambda: tmp_path / "tuning_db")
+    monkeypatch.setattr(doctor, "data_dir", lambda name: tmp_path / name)
+    monkeypatch.setattr(dispatch, "data_dir", lambda name: tmp_path / name)
+    monkeypatch.setattr(doctor, "compiler_version", lambda: "nvrtc 0.0")
+    monkeypatch.setattr(doctor, "compiler_library", lambda: "libnvrtc.so")
+    monkeypatch.setattr(doctor, "current_device", lambda: None)
+    monkeypatch.setattr(doctor, "_version", lambda name: "1.0" if name != "cupy" else None)
+    monkeypatch.setattr(doctor, "_CUPY", ("cupy-cuda12x",))
+    monkeypatch.setenv(cubin_cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path
+
+
+def found(subject: str) -> Check:
+    return next(check for check in doctor.examine(DEVICE) if check.subject == subject)
+
+
+def test_a_bare_machine_without_a_gpu_has_notes_only(place: Path) -> None:
+    checks = doctor.examine(DEVICE)
+    assert {check.status for check in checks} == {"ok", "note"}
+    assert found("GPU").todo and found("dispatch table").status == "note"
+
+
+def test_two_cupys(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_CUPY", ("cupy-cuda12x", "cupy-cuda13x"))
+    check = found("CuPy")
+    assert check.status == "problem" and "uninstall" in check.todo
+
+
+def test_no_compiler(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise EnvironmentProblem("NVRTC cannot be used")
+
+    monkeypatch.setattr(doctor, "compiler_version", fail)
+    assert found("NVRTC").status == "problem"
+
+
+@pytest.mark.parametrize(
+    ("device", "status"),
+    [
+        (DEVICE, "ok"),
+        (Device("NVIDIA A100", "nvidia-a100", 108, 166912, 65536, 40 << 20, "sm_80"), "problem"),
+        (Device("NVIDIA GH200", "nvidia-gh200", 132, 232448, 65536, 50 << 20, "sm_90a"), "note"),
+    ],
+)
+def test_gpus(device: Device, status: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "current_device", lambda: device)
+    check = found("GPU")
+    assert check.status == status and device.name in check.found
+
+
+def test_a_full_disk(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "LEAST_FREE_BYTES", 1 << 60)
+    assert found("measurements").status == "problem"
+
+
+def test_records_of_older_sources_are_counted(place: Path) -> None:
+    schedules = feasible(TOY, DEVICE)[:2]
+    current = render(KernelSpec(TOY, schedules[0], 8)).sources_hash
+    path = tuning_db.database_path(DEFAULT, "toy", place / "tuning_db")
+    for schedule, sources in zip(schedules, (current, "0" * 64), strict=True):
+        values: dict[str, Any] = dict.fromkeys(
+            ("floor_us", "empty_us", "distinct_experts", "binary")
+        )
+        tuning_db.append(
+            path,
+            Record(
+                **values,
+                tokens=1,
+                token_tile=8,
+                schedule=schedule.to_dict(),
+                sources_hash=sources,
+                compiler="nvrtc 0.0",
+                status="ok",
+                stage="screen",
+                routing="uniform",
+                time_us=Time(1.0, 1.0, 1.0, 1),
+                errors={},
+                env={},
+            ),
+        )
+    check = found("records of toy")
+    assert check.status == "note"
+    assert "2, of 2 schedules, 1 measured with older sources" in check.found
+    assert "tune --model toy" in check.todo
+    with path.open("a") as file:
+        file.write("{}\n")
+    assert found("records of toy").status == "problem"
+
+
+def test_a_broken_table(place: Path) -> None:
+    folder = place / "generated" / DEFAULT
+    folder.mkdir(parents=True)
+    (folder / dispatch.FILE).write_text("{}")
+    assert found("dispatch table").status == "problem"
+    assert found("dispatch table").area == "files"
+
+
+@pytest.mark.parametrize(
+    ("areas", "code"), [([], 0), (["files"], 3), (["files", "machine"], 5), (["machine"], 5)]
+)
+def test_exit_codes(
+    areas: list[Any],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    checks = [Check(area, "x", "problem", "y", "z") for area in areas]
+    checks.append(Check("machine", "GPU", "note", "none"))
+    monkeypatch.setattr(doctor, "examine", lambda device, done: checks)
+    assert cli.run(["doctor", "--format", "json"]) == code
+    assert len(json.loads(capsys.readouterr().out)) == len(checks)
+
+
+def test_the_committed_files_are_healthy() -> None:
+    wrong = [check for check in doctor._table(DEVICE) if check.status != "ok"]
+    assert not wrong
+
+
+def test_bars() -> None:
+    assert bar(1.0) == "█" * 16
+    assert bar(2.0) == "█" * 8 + "░" * 8
+    assert bar(0.9) == "█" * 16, "the floor is noisy too"
+    assert bar(None) == ""
+
+
+def test_show_draws_bars_in_tables_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["show"]) == 0
+    assert "█" in capsys.readouterr().out
+    assert cli.run(["show", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows and "floor in time" not in rows[0] and "registers" in rows[0]
+
+
+def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([{"a": "x|y", "b": 1.234}, {"a": None, "b": None}], "markdown", {"b": ".1f"})
+    assert capsys.readouterr().out.splitlines() == [
+        "| a | b |",
+        "| --- | ---: |",
+        "| x\\|y | 1.2 |",
+        "| - | - |",
+    ]
