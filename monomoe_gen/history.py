@@ -23,6 +23,7 @@ from monomoe_gen.paths import tuning_db_dir
 
 FILE = "history.jsonl"
 _LEAST_RUNS = 3  # on either side of a change
+_NEIGHBOURS = 3  # runs on either side that tell what is usual
 _NOISE_FREE = 1e-3  # log ratio that no series is trusted below
 _CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -135,7 +136,7 @@ def drift(rows: Iterable[Row]) -> list[Drift]:
 def _drift(key: tuple[str, str, int, str], runs: Sequence[Row]) -> Drift:
     values = np.log([row.time_us / row.floor_us for row in runs])
     bounds = [0, *_change_points(values), len(values)]
-    levels = [float(np.mean(values[a:b])) for a, b in zip(bounds, bounds[1:], strict=False)]
+    levels = [float(np.median(values[a:b])) for a, b in zip(bounds, bounds[1:], strict=False)]
     steps = tuple(
         (runs[start].at, math.expm1(after - before))
         for start, before, after in zip(bounds[1:], levels, levels[1:], strict=False)
@@ -155,6 +156,12 @@ def _change_points(values: np.ndarray) -> list[int]:
         return []
     # A change of level touches one difference only, so their median tells the noise of a run.
     spread = 1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
-    penalty = 3 * math.log(len(values)) * max(spread, _NOISE_FREE) ** 2
+    spread = max(spread, _NOISE_FREE)
+    # One bad run is no level: it counts as far from its neighbours as noise may be.
+    padded = np.pad(values, _NEIGHBOURS, mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEIGHBOURS + 1)
+    near = np.median(windows, axis=1)
+    values = np.clip(values, near - 2 * spread, near + 2 * spread)
+    penalty = 3 * math.log(len(values)) * spread**2
     search = ruptures.Pelt(model="l2", min_size=_LEAST_RUNS, jump=1).fit(values.reshape(-1, 1))
     return [int(point) for point in search.predict(pen=penalty)[:-1]]
