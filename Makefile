@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 # Another CUDA line in the same environment would leave two CuPys in it: start it afresh.
 CLEAR     := $(if $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-cuda*)),--clear)
 
-.PHONY: help install tune test lint gpu-test sanitize verify-generated dispatch-check readme docs
+.PHONY: help install tune test lint torture gpu-test sanitize verify-generated dispatch-check readme docs
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,6 +36,9 @@ lint: $(INSTALLED) ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+torture: $(INSTALLED) ## the simulator's tests under many more schedulers
+	SIMULATION_SEEDS=50 $(BIN)/pytest tests/test_simulate.py -n auto $(ARGS)
 
 gpu-test: $(INSTALLED) ## the tests that need an H200
 	$(BIN)/pytest -m gpu $(ARGS)

@@ -44,7 +44,7 @@ POLICIES = (
 MIRROR_REL_L2_MAX = 1e-2
 """Of every token: sums run in another order than the mirror's, and a rounding of h may flip."""
 
-_STEP_LIMIT = 5_000_000  # scheduler decisions of a launch; a toy launch takes some 100000
+_STEPS_PER_CTA = 2_000_000  # scheduler decisions of a launch; a toy launch takes some 30000
 _BATCH = 32  # most runs of one process; the first have fewer, to show a fault soon
 
 
@@ -201,7 +201,7 @@ def _execute(
     """The simulator's answers; a crash or a time-out adds one for the run that did not end."""
     output = folder / "y.bin"
     output.unlink(missing_ok=True)
-    command = [program.path, folder, output, resident or 0, _STEP_LIMIT]
+    command = [program.path, folder, output, resident or 0, _STEPS_PER_CTA * program.spec.schedule.grid]
     asked = "".join(f"{run.policy} {run.seed}\n" for run in runs)
     try:
         done = subprocess.run(

@@ -11,6 +11,10 @@
 
 namespace sim {
 
+namespace {
+constexpr size_t kMostGuards = 16384;  // the system limits how many pieces a process's memory may have
+}
+
 Stacks::Stacks(size_t count) : bytes_(count * kStackBytes) {
     void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -19,6 +23,7 @@ Stacks::Stacks(size_t count) : bytes_(count * kStackBytes) {
     }
     memory_ = static_cast<char*>(memory);
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    if (count > kMostGuards) return;
     for (size_t i = 0; i < count; ++i) mprotect(low(i), page, PROT_NONE);
 }
 

@@ -7,7 +7,7 @@ namespace sim {
 
 constexpr size_t kStackBytes = 64 * 1024;
 
-// Stacks lie side by side, each with a page below it that faults.
+// Stacks lie side by side, each with a page below it that faults unless there are very many.
 class Stacks {
 public:
     explicit Stacks(size_t count);
