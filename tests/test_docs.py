@@ -38,4 +38,4 @@ def test_exit_codes_are_the_documented_ones() -> None:
     stated = re.search(r"Exit codes: (.*?)\.\n", README, re.DOTALL)
     assert stated
     codes = re.findall(r"(?:^|, )(\d+) ", stated[1].replace("\n", " "))
-    assert codes == ["0", "1", "2", "3", "5", "6", "130"]
+    assert codes == ["0", "1", "2", "3", "4", "5", "6", "130"]

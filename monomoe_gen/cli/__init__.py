@@ -14,6 +14,7 @@ from monomoe_gen import __version__
 from monomoe_gen.cli import (
     build,
     explore,
+    gate,
     health,
     measure,
     ranking,
@@ -36,16 +37,28 @@ OK, INTERNAL, USAGE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 5, 130
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok, 1 internal error, 2 usage or configuration, 3 generated files are "
-    "not what the sources give, 5 environment (no GPU, another GPU), 6 wrong numbers, 130 "
-    "interrupted.",
+    epilog="Exit codes: 0 ok, 1 internal error, 2 usage or configuration, 3 something got "
+    "worse (a slower or larger kernel, generated files that are not what the sources give), 4 "
+    "undecided, 5 environment (no GPU, another GPU), 6 wrong numbers, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="monomoe-gen")
 def monomoe_gen() -> None:
     """Generate, tune and serve single-launch CUDA kernels for block-FP8 MoE decode."""
 
 
-for module in (explore, shape, ranking, build, simulation, measure, tuning, serve, report, health):
+for module in (
+    explore,
+    shape,
+    ranking,
+    build,
+    simulation,
+    measure,
+    tuning,
+    gate,
+    serve,
+    report,
+    health,
+):
     for command in module.COMMANDS:
         monomoe_gen.add_command(command)
 
