@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from monomoe_gen import documents
+from monomoe_gen.cli import monomoe_gen
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.paths import checkout, data_dir
@@ -51,6 +53,24 @@ def test_the_tables_name_every_parameter_rule_and_member() -> None:
 
 def test_the_text_about_the_example_speaks_of_the_example() -> None:
     assert f"`{documents.EXAMPLE_SCHEDULE.id}`" in KERNEL
+
+
+DOCUMENTS = sorted(
+    path for path in (*TOP.glob("*.md"), *TOP.glob("*/README.md"), *TOP.glob("*/*/README.md"))
+)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(TOP)))
+def test_documents_name_what_exists(path: Path) -> None:
+    """Commands, make targets and files of this project in code marks."""
+    text = path.read_text(encoding="utf-8")
+    for name in re.findall(r"`monomoe-gen ([a-z]+)", text):
+        assert name in monomoe_gen.commands, name
+    targets = re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text("utf-8"), re.MULTILINE)
+    for name in re.findall(r"`make ([a-z-]+)`", text):
+        assert name in targets, name
+    for name in re.findall(r"`((?:monomoe_gen|templates|shapes|tests)/[\w./-]*)`", text):
+        assert (TOP / name).exists(), name
 
 
 def test_every_barrier_is_documented() -> None:
