@@ -295,6 +295,9 @@ def _print(report: Report, form: str) -> None:
     if form == "json":
         print_json(gate_report.to_dict(report))
         return
+    if form == "markdown":
+        click.echo(gate_report.markdown(report), nl=False)
+        return
     cells, remarks = gate_report.cell_rows(report), gate_report.remark_rows(report.remarks)
     if form == "csv":
         print_rows(cells or remarks, form)
