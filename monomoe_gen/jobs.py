@@ -9,7 +9,7 @@ from monomoe_gen import tuning_db
 from monomoe_gen.bench import Effort, Timing
 from monomoe_gen.compile import KernelBinary, compile_source
 from monomoe_gen.device import Device
-from monomoe_gen.protocol import Cell, Env, Image, Measure, Timed
+from monomoe_gen.protocol import Cell, Env, Image, Measure, Timed, Trace, Weights
 from monomoe_gen.render import render_empty, render_floor
 from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.tuning_db import Record, Stage, Status
@@ -59,6 +59,7 @@ def measure(
     validate: bool,
     timed: Timed | None,
     seed: int = 0,
+    weights: Weights | None = None,
 ) -> Measure:
     """The request to validate and time ``kernel``, which was compiled from ``spec``."""
     return Measure(
@@ -70,6 +71,19 @@ def measure(
         validate=validate,
         timed=timed,
         seed=seed,
+        weights=weights,
+    )
+
+
+def trace(spec: KernelSpec, kernel: Image, tokens: int, routing: str, launches: int) -> Trace:
+    """The request to trace ``launches`` launches of ``kernel``, a traced kernel of ``spec``."""
+    return Trace(
+        shape=spec.shape.to_dict(),
+        kernel=kernel,
+        half_bytes=spec.geometry.workspace_half_bytes,
+        tokens=tokens,
+        routing=routing,
+        launches=launches,
     )
 
 

@@ -194,8 +194,11 @@ def launch_moe(
     logits: Tensor,
     y: Tensor,
     workspace: Workspace,
+    records: Tensor | None = None,
 ) -> None:
     """One layer on torch's current stream: x ``[B, H]``, logits ``[B, E]`` -> y ``[B, H]``.
+
+    ``records`` is the buffer that a traced kernel, and no other, fills (see `trace.parse`).
 
     Nothing is checked here: the tensors are contiguous, on the kernel's device and of the dtypes
     the kernel was compiled for, B is within its capacity, and the workspace's halves are large
@@ -214,6 +217,7 @@ def launch_moe(
             address(workspace.memory),
             np.uint32(workspace.half_bytes),
             np.uint32(x.shape[0]),
+            *(() if records is None else (address(records),)),
         ),
         torch.cuda.current_stream(kernel.device).cuda_stream,
     )

@@ -1,7 +1,8 @@
 """What the tuner asks of a GPU worker and what it hears back: one JSON object a line, both ways.
 
-A worker opens with `Ready`. It answers a `Measure` with a `Stage` before everything that may hang,
-a `Cell` per token count, and `Done`; `Failed` ends a request instead of `Done`.
+A worker opens with `Ready`. It answers a request with a `Stage` before everything that may hang, a
+`Cell` per token count of a `Measure` or a `Traced` per launch of a `Trace`, and `Done`; `Failed`
+ends a request instead of `Done`.
 """
 
 from __future__ import annotations
@@ -41,11 +42,25 @@ class Timed:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class Weights:
+    """A layer of a checkpoint, in place of drawn weights (see `checkpoint.find_layer`).
+
+    ``layer`` is its number, None where the files give none. Of ``shards`` equal parts of the
+    intermediate columns, ``shard`` is taken.
+    """
+
+    files: tuple[str, ...]
+    layer: int | None
+    shard: int = 0
+    shards: int = 1
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Measure:
     """Validate and time one kernel on one shape (``Shape.to_dict()``) for some token counts.
 
     ``half_bytes`` is the workspace half it needs. ``validate`` runs every validation case first;
-    ``timed`` is None for a request that only validates.
+    ``timed`` is None for a request that only validates. ``weights`` is None for drawn ones.
     """
 
     shape: dict[str, Any]
@@ -56,6 +71,28 @@ class Measure:
     validate: bool
     timed: Timed | None
     seed: int = 0
+    weights: Weights | None = None
+    kind: Literal["measure"] = "measure"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Trace:
+    """Launch a traced kernel on cold weights; the time stamps of ``launches`` launches are wanted.
+
+    The other fields are as in `Measure`.
+    """
+
+    shape: dict[str, Any]
+    kernel: Image
+    half_bytes: int
+    tokens: int
+    routing: str
+    launches: int
+    seed: int = 0
+    kind: Literal["trace"] = "trace"
+
+
+Request = Measure | Trace
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -114,6 +151,19 @@ class Cell:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class Traced:
+    """The time stamps of one launch.
+
+    ``records`` is the trace buffer as `trace.pack` packs it, ``env`` the state of the GPU right
+    after.
+    """
+
+    records: bytes
+    env: Env
+    kind: Literal["traced"] = "traced"
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Done:
     """The request is answered."""
 
@@ -135,9 +185,11 @@ class Failed:
     kind: Literal["failed"] = "failed"
 
 
-Event = Ready | Stage | Cell | Done | Failed
+Event = Ready | Stage | Cell | Traced | Done | Failed
 
-_MEASURE = pydantic.TypeAdapter(Measure)
+_REQUEST: pydantic.TypeAdapter[Request] = pydantic.TypeAdapter(
+    Annotated[Request, Field(discriminator="kind")]
+)
 _EVENT: pydantic.TypeAdapter[Event] = pydantic.TypeAdapter(
     Annotated[Event, Field(discriminator="kind")]
 )
@@ -147,15 +199,16 @@ class ProtocolError(MonomoeError):
     """A line that is no message."""
 
 
-def encode(message: Measure | Event) -> str:
+def encode(message: Request | Event) -> str:
     """One line of text, with its end."""
-    adapter: pydantic.TypeAdapter[Any] = _MEASURE if isinstance(message, Measure) else _EVENT
+    asks = isinstance(message, Measure | Trace)
+    adapter: pydantic.TypeAdapter[Any] = _REQUEST if asks else _EVENT
     return adapter.dump_json(message).decode() + "\n"
 
 
-def decode_request(line: str) -> Measure:
+def decode_request(line: str) -> Request:
     """Raises `ProtocolError` if the line is none."""
-    return _decode(_MEASURE, line)
+    return _decode(_REQUEST, line)
 
 
 def decode_event(line: str) -> Event:

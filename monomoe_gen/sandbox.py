@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -27,11 +27,17 @@ from monomoe_gen.protocol import (
     Measure,
     ProtocolError,
     Ready,
+    Request,
     Stage,
+    Trace,
+    Traced,
     decode_event,
     encode,
 )
 from monomoe_gen.worker_process import ProcessWorker, Worker
+
+Status = Literal["ok", "launch_error", "timeout"]
+Answer = TypeVar("Answer", Cell, Traced)
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,18 @@ class Outcome:
     ``message``; ``cells`` holds what was measured before that.
     """
 
-    status: Literal["ok", "launch_error", "timeout"]
+    status: Status
     message: str
     cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class TraceOutcome:
+    """What came of a request for time stamps: as `Outcome`, with the launches that were traced."""
+
+    status: Status
+    message: str
+    launches: tuple[Traced, ...]
 
 
 class Sandbox:
@@ -112,10 +127,24 @@ class Sandbox:
             MonomoeError: the worker refuses the request.
             RuntimeError: the worker's own code failed, which is a bug.
         """
+        status, message, cells = self._ask(request, Cell, on_event)
+        return Outcome(status, message, tuple(cells))
+
+    def trace(
+        self, request: Trace, on_event: Callable[[Event], object] = lambda event: None
+    ) -> TraceOutcome:
+        """Has the worker trace launches. Raises what `measure` raises."""
+        status, message, launches = self._ask(request, Traced, on_event)
+        return TraceOutcome(status, message, tuple(launches))
+
+    def _ask(
+        self, request: Request, answer: type[Answer], on_event: Callable[[Event], object]
+    ) -> tuple[Status, str, list[Answer]]:
+        """Status, message and the worker's answers to ``request``, which are of type ``answer``."""
         worker = self._worker or self._open()
-        cells: list[Cell] = []
+        answers: list[Answer] = []
         stage, limit_s = "the request", self._limits.stage_s
-        status: Literal["launch_error", "timeout"] = "launch_error"
+        status: Status = "launch_error"
         try:
             worker.send(encode(request))
             while True:
@@ -123,13 +152,13 @@ class Sandbox:
                 on_event(event)
                 if isinstance(event, Stage):
                     stage, limit_s = event.name, event.limit_s or self._limits.stage_s
-                elif isinstance(event, Cell):
-                    cells.append(event)
+                elif isinstance(event, answer):
+                    answers.append(event)
                 elif isinstance(event, Failed):
-                    return self._failed(event, stage, cells)
+                    return "launch_error", self._failed(event, stage), answers
                 elif isinstance(event, Done):
-                    _check_complete(request, cells)
-                    return Outcome("ok", "", tuple(cells))
+                    _check_complete(request, answers)
+                    return "ok", "", answers
                 else:
                     raise ProtocolError(f"unexpected {event.kind}")
         except TimeoutError:
@@ -139,16 +168,17 @@ class Sandbox:
         except ProtocolError as error:
             message = f"{stage}: the worker talks nonsense: {error}"
         self._drop()
-        return Outcome(status, message, tuple(cells))
+        return status, message, answers
 
-    def _failed(self, event: Failed, stage: str, cells: list[Cell]) -> Outcome:
+    def _failed(self, event: Failed, stage: str) -> str:
+        """What to say about a kernel that failed; other failures are raised."""
         if event.fatal:
             self._drop()
         if event.fault == "request":
             raise MonomoeError(event.message)
         if event.fault == "worker":
             raise RuntimeError(f"the GPU worker failed at {stage}:\n{event.message}")
-        return Outcome("launch_error", f"{stage}: {event.message}", tuple(cells))
+        return f"{stage}: {event.message}"
 
     def _drop(self) -> None:
         """Ends the worker; the next request starts another, so that this one's result is safe."""
@@ -207,8 +237,13 @@ class Sandbox:
             ) from None
 
 
-def _check_complete(request: Measure, cells: list[Cell]) -> None:
-    """Raises `ProtocolError` unless every token count has one cell with all that was asked for."""
+def _check_complete(request: Request, answers: Sequence[Cell | Traced]) -> None:
+    """Raises `ProtocolError` unless all that was asked for is there: cells or traced launches."""
+    if isinstance(request, Trace):
+        if len(answers) != request.launches:
+            raise ProtocolError(f"asked for {request.launches} launches, answered {len(answers)}")
+        return
+    cells = [answer for answer in answers if isinstance(answer, Cell)]
     if sorted(cell.tokens for cell in cells) != sorted(request.tokens):
         raise ProtocolError(f"asked for {request.tokens} tokens, answered {cells}")
     for cell in cells:

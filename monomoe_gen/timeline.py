@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from monomoe_gen.trace import ROLE_WARPS, Kind, Role, Spread, Trace, WarpTrace, summarize
+from monomoe_gen.trace import ROLE_WARPS, Kind, Role, Trace, WarpTrace
+from monomoe_gen.trace_summary import Spread, summarize
 
 WIDTH = 1280
 LEFT, RIGHT = 110, 24  # of the plot

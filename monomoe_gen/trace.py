@@ -1,13 +1,14 @@
 """Time stamps of a traced launch: what the warps of every CTA did, and when.
 
 A traced kernel (`render.render` with ``trace``) leaves a list of records for each warp, in the
-format of ``templates/ops/trace.cuh``. Here they become marks in microseconds, spans between marks,
-and a summary over the CTAs. Nothing here needs a GPU.
+format of ``templates/ops/trace.cuh``. Here they become marks in microseconds and spans between
+marks. Nothing here needs a GPU.
 """
 
 from __future__ import annotations
 
 import enum
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -166,32 +167,21 @@ class Trace:
         return {order[place]: what for place, what in places.items()}
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Over the CTAs, in microseconds."""
-
-    minimum: float
-    median: float
-    maximum: float
-
-    @classmethod
-    def of(cls, values: list[float]) -> Spread:
-        return cls(min(values), float(np.median(values)), max(values))
+def pack(records: NDArray[np.uint64]) -> bytes:
+    """A trace buffer for a journey: little endian, compressed by zlib."""
+    return zlib.compress(records.astype("<u8").tobytes())
 
 
-@dataclass(frozen=True)
-class EventSummary:
-    """When an event happens for the first and for the last time in a CTA, over the warps of a role.
+def unpack(data: bytes, grid: int) -> NDArray[np.uint64]:
+    """The buffer ``[grid, WARPS, RECORDS]`` that `pack` was given.
 
-    ``ctas`` have it at all, ``count`` times altogether.
+    Raises:
+        MonomoeError: it has another size.
     """
-
-    role: Role
-    event: Event
-    ctas: int
-    count: int
-    first: Spread
-    last: Spread
+    words = np.frombuffer(zlib.decompress(data), dtype="<u8")
+    if words.size != grid * WARPS * RECORDS:
+        raise MonomoeError(f"expected the time stamps of {grid} CTAs, found {words.size} words")
+    return words.reshape(grid, WARPS, RECORDS).astype(np.uint64)
 
 
 def parse(records: NDArray[np.uint64], clock_mhz: float) -> Trace:
@@ -244,27 +234,3 @@ def _check(cta: int, warp: int, codes: NDArray[np.int64], us: NDArray[np.float64
         raise MonomoeError(f"{where} has the unknown event {codes.max() - 1}")
     if (np.diff(us) < 0).any():
         raise MonomoeError(f"{where} goes back in time: the buffer holds more than one launch")
-
-
-def summarize(trace: Trace) -> list[EventSummary]:
-    """Every event of every role, over the CTAs that have it."""
-    found: dict[tuple[Role, Event], dict[int, list[float]]] = {}
-    for warp in trace.warps:
-        for mark in warp.marks:
-            if mark.event != Event.START:
-                times = found.setdefault((warp.role, mark.event), {})
-                times.setdefault(warp.cta, []).append(mark.us)
-    roles = list(Role)
-    return [
-        EventSummary(
-            role=role,
-            event=event,
-            ctas=len(times),
-            count=sum(map(len, times.values())),
-            first=Spread.of([min(t) for t in times.values()]),
-            last=Spread.of([max(t) for t in times.values()]),
-        )
-        for (role, event), times in sorted(
-            found.items(), key=lambda item: (roles.index(item[0][0]), item[0][1])
-        )
-    ]

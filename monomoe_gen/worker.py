@@ -1,7 +1,7 @@
 """The process that touches the GPU: ``python -m monomoe_gen.worker`` speaks `protocol`.
 
-What requests share stays on the GPU between them: the layers of one shape, inputs, the answers of
-the references, and the floors. A CUDA error may leave the context unusable, so it ends the process.
+What requests share stays on the GPU between them, see `testbed`. A CUDA error may leave the context
+unusable, so it ends the process.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, TypeVar, cast
 
 import torch
 
-from monomoe_gen import bench
+from monomoe_gen import bench, recorder
 from monomoe_gen.device import Device, current_device
 from monomoe_gen.errors import EnvironmentProblem, LaunchError, MonomoeError
-from monomoe_gen.kernel import LayerWeights, LoadedKernel, Workspace, launch_moe, require_cupy
+from monomoe_gen.kernel import Workspace, launch_moe, require_cupy
 from monomoe_gen.protocol import (
     Cell,
     CellErrors,
@@ -28,82 +27,24 @@ from monomoe_gen.protocol import (
     Event,
     Failed,
     Floor,
-    Image,
     Measure,
     Ready,
+    Request,
     Stage,
-    Timed,
+    Trace,
+    Traced,
     decode_request,
     encode,
 )
 from monomoe_gen.shapes import Shape
 from monomoe_gen.telemetry import Gpu, Values
-from monomoe_gen.validate import Problem, Verdict, check, make_problem
-from monomoe_gen.weights import BlockWeights, pack_w2, pack_w13
-from monomoe_gen.workload import block_weights, validation_cases
+from monomoe_gen.testbed import CUDA, TIMED_LAYER, Testbed, effort, load
+from monomoe_gen.trace import pack
+from monomoe_gen.validate import Verdict, check
 
+READ_S = 900.0  # to read a layer of a checkpoint: up to 15 GB, perhaps from a network
 PREPARE_S = 180.0  # to draw the weights of a layer, or to compute the answers of all cases
-TIMED_LAYER = "gaussian"
-CUDA = torch.device("cuda")
-T = TypeVar("T")
 CUDA_ERRORS = (torch.AcceleratorError,) if hasattr(torch, "AcceleratorError") else (RuntimeError,)
-
-
-class Testbed:
-    """One shape on the GPU. Everything in it is made when it is first asked for, and kept."""
-
-    def __init__(self, shape: Shape, device: Device, seed: int) -> None:
-        self.shape, self.device, self.seed = shape, device, seed
-        self._kept: dict[Hashable, Any] = {}
-
-    def layer(self, distribution: str) -> tuple[BlockWeights, LayerWeights]:
-        """A layer in checkpoint layout and packed."""
-
-        def make() -> tuple[BlockWeights, LayerWeights]:
-            b = block_weights(self.shape, distribution, self.seed, CUDA)
-            return b, LayerWeights(pack_w13(b.w13), b.w13_scale, pack_w2(b.w2), b.w2_scale)
-
-        return self._once(("layer", distribution), make)
-
-    def problems(self, tokens: int) -> tuple[Problem, ...]:
-        """Every validation case with its answers."""
-
-        def make() -> tuple[Problem, ...]:
-            return tuple(
-                make_problem(self.shape, *self.layer(case.distribution), tokens, case, self.seed)
-                for case in validation_cases()
-            )
-
-        return self._once(("problems", tokens), make)
-
-    def inputs(self, tokens: int, routing: str) -> bench.Inputs:
-        """What timed launches read."""
-
-        def make() -> bench.Inputs:
-            return bench.make_inputs(
-                self.shape, tokens, routing, self.device.l2_bytes, self.seed, CUDA
-            )
-
-        return self._once(("inputs", tokens, routing), make)
-
-    def floors(self, tokens: int, routing: str, timed: Timed) -> bench.Floors:
-        """The floors under the same inputs, measured as ``timed`` says."""
-
-        def make() -> bench.Floors:
-            return bench.time_floors(
-                [_load(image) for image in timed.streams],
-                _load(timed.empty),
-                self.layer(TIMED_LAYER)[1],
-                self.inputs(tokens, routing),
-                _effort(timed),
-            )
-
-        return self._once(("floors", tokens, routing, timed), make)
-
-    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
-        if key not in self._kept:
-            self._kept[key] = make()
-        return cast("T", self._kept[key])
 
 
 class Server:
@@ -113,16 +54,36 @@ class Server:
         self.device, self.gpu = device, gpu
         self.testbed: Testbed | None = None
 
-    def measure(self, request: Measure) -> Iterator[Event]:
+    def answer(self, request: Request) -> Iterator[Event]:
         """The events that answer ``request``, each when it happens."""
-        shape = Shape.from_dict(request.shape)
-        bed = self.testbed
-        if bed is None or (bed.shape, bed.seed) != (shape, request.seed):
-            bed = self.testbed = None  # frees the old layers first
-            bed = self.testbed = Testbed(shape, self.device, request.seed)
+        return self.trace(request) if isinstance(request, Trace) else self.measure(request)
+
+    def trace(self, request: Trace) -> Iterator[Event]:
+        """Launches a traced kernel."""
+        bed = self._bed(request)
         yield Stage("load the kernel")
-        kernel = _load(request.kernel)
+        kernel = load(request.kernel)
         workspace = Workspace.allocate(request.half_bytes, CUDA)
+        yield Stage(f"prepare the tracing of {request.tokens} tokens", PREPARE_S)
+        inputs = bed.inputs(request.tokens, request.routing)
+        layer = bed.layer(TIMED_LAYER)[1]
+        torch.cuda.synchronize()
+        yield Stage(f"trace {request.tokens} tokens")
+        launches = recorder.record(kernel, layer, inputs, workspace, request.launches)
+        state = self.gpu.state()
+        for records in launches:
+            yield Traced(pack(records), state)
+        yield Done()
+
+    def measure(self, request: Measure) -> Iterator[Event]:
+        """Validates and times a kernel."""
+        bed = self._bed(request)
+        yield Stage("load the kernel")
+        kernel = load(request.kernel)
+        workspace = Workspace.allocate(request.half_bytes, CUDA)
+        if request.weights:
+            yield Stage("read the weights", READ_S)
+            bed.layer(TIMED_LAYER)
         for tokens in request.tokens:
             verdict = Verdict("ok", "", {})
             if request.validate:
@@ -139,9 +100,20 @@ class Server:
             layer = bed.layer(TIMED_LAYER)[1]
             floors = bed.floors(tokens, request.routing, request.timed)
             yield Stage(f"time {tokens} tokens")
-            timing = bench.time_kernel(kernel, layer, inputs, workspace, _effort(request.timed))
+            timing = bench.time_kernel(kernel, layer, inputs, workspace, effort(request.timed))
             yield _cell(tokens, verdict, timing, floors, inputs, self.gpu.state())
         yield Done()
+
+    def _bed(self, request: Request) -> Testbed:
+        """The shape of ``request`` on the GPU."""
+        shape = Shape.from_dict(request.shape)
+        weights = request.weights if isinstance(request, Measure) else None
+        bed = self.testbed
+        if bed and (bed.shape, bed.seed, bed.weights) == (shape, request.seed, weights):
+            return bed
+        bed = self.testbed = None  # frees the old layers first
+        self.testbed = Testbed(shape, self.device, request.seed, weights)
+        return self.testbed
 
 
 def _cell(
@@ -166,16 +138,6 @@ def _cell(
         reuse_bytes=inputs.reuse_bytes if inputs else None,
         env=state or {},
     )
-
-
-def _load(image: Image) -> LoadedKernel:
-    return LoadedKernel.from_cubin(
-        image.cubin, image.name, image.grid, image.threads, image.shared_bytes
-    )
-
-
-def _effort(timed: Timed) -> bench.Effort:
-    return bench.Effort(timed.warmups, timed.replays)
 
 
 def open_gpu() -> tuple[Device, Gpu, Ready]:
@@ -221,7 +183,7 @@ def serve() -> None:
     for line in sys.stdin:
         failure = None
         try:
-            for event in server.measure(decode_request(line)):
+            for event in server.answer(decode_request(line)):
                 emit(event)
         except LaunchError as error:
             failure = Failed("kernel", str(error), fatal=not _gpu_works())

@@ -16,6 +16,8 @@ from monomoe_gen.protocol import (
     Floor,
     Ready,
     Stage,
+    Trace,
+    Traced,
     decode_request,
     encode,
 )
@@ -42,6 +44,11 @@ def main() -> None:
             sys.stderr.write("something terrible\n")
             sys.stderr.flush()
             os.kill(os.getpid(), signal.SIGSEGV)
+        if isinstance(request, Trace):
+            for i in range(request.launches - (act == "too_few")):
+                say(Traced(bytes([i, 255]), {"launch": i}))
+            say(Done())
+            continue
         for tokens in request.tokens:
             if act == "slow_stage":
                 say(Stage("compute the answers", limit_s=20))

@@ -19,6 +19,8 @@ from monomoe_gen.protocol import (
     ProtocolError,
     Stage,
     Timed,
+    Trace,
+    Traced,
     decode_event,
     decode_request,
     encode,
@@ -43,6 +45,12 @@ def request(act: str, tokens: Sequence[int] = (1, 4)) -> Measure:
         validate=True,
         timed=Timed(1, 2, (EMPTY,), EMPTY),
     )
+
+
+def trace_request(act: str) -> Trace:
+    """Asks the fake worker for the time stamps of two launches."""
+    image = Image(act, b"\x7fELF\0\xff", 132, 608, 1000)
+    return Trace(load_shape("qwen3.5-35b").to_dict(), image, 128, 8, "uniform", launches=2)
 
 
 Open = Callable[..., Sandbox]
@@ -243,10 +251,33 @@ def _zombie(pid: int) -> bool:
         return True
 
 
+def test_launches_are_traced_and_the_worker_stays(sandbox: Open) -> None:
+    heard: list[Event] = []
+    with sandbox() as box:
+        found = box.trace(trace_request("fine"), heard.append)
+        assert box.measure(request("fine")).status == "ok"
+    assert (found.status, [t.records for t in found.launches]) == ("ok", [b"\0\xff", b"\1\xff"])
+    assert [type(e).__name__ for e in heard] == ["Stage", "Traced", "Traced", "Done"]
+    assert box.restarts == 0
+
+
+def test_a_missing_launch_is_nonsense(sandbox: Open) -> None:
+    with sandbox() as box:
+        found = box.trace(trace_request("too_few"))
+        assert found.status == "launch_error"
+        assert "asked for 2 launches, answered 1" in found.message
+        assert box.trace(trace_request("fine")).status == "ok"
+    assert box.restarts == 1
+
+
 def test_messages_survive_the_trip() -> None:
-    asked = request("x")
-    assert decode_request(encode(asked)) == asked
-    for event in (Stage("s", 3.0), Cell(tokens=1, status="wrong", message="m")):
+    for asked in (request("x"), trace_request("x")):
+        assert decode_request(encode(asked)) == asked
+    for event in (
+        Traced(b"\xff\0", {"sm_clock_mhz": 1980}),
+        Stage("s", 3.0),
+        Cell(tokens=1, status="wrong", message="m"),
+    ):
         assert decode_event(encode(event)) == event
 
 

@@ -6,39 +6,17 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from trace_buffers import EPILOGUE, MHZ, MMA, PRODUCER, REQUANT, Buffer
 
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.paths import data_dir
 from monomoe_gen.perfetto import trace_json
 from monomoe_gen.schedule import WARPS
 from monomoe_gen.timeline import COLOURS, timeline_svg
-from monomoe_gen.trace import RECORDS, Event, Kind, Role, Trace, parse, summarize
+from monomoe_gen.trace import RECORDS, Event, Kind, Role, Trace, pack, parse, unpack
+from monomoe_gen.trace_summary import summarize
 
-MHZ = 2000.0  # two cycles a nanosecond
 SVG = "{http://www.w3.org/2000/svg}"
-MMA, REQUANT, EPILOGUE, PRODUCER = 0, 8, 16, 18
-
-
-class Buffer:
-    """Writes what the kernel writes. Every warp starts; the clocks of CTAs are unrelated."""
-
-    def __init__(self, grid: int = 2, clock: int = 0xFFFFFF00) -> None:
-        self.records = np.zeros((grid, WARPS, RECORDS), dtype=np.uint64)
-        self.clock = [clock + 12345 * cta for cta in range(grid)]
-        self.count = np.ones((grid, WARPS), dtype=int)
-        for cta in range(grid):
-            for warp in range(WARPS):
-                self.records[cta, warp, 0] = 7_000_000_000 + 100 * cta  # ns: a CTA a 0.1 us
-                self.mark(cta, warp, Event.START, 0, warp / 1000)
-
-    def mark(self, cta: int, warp: int, event: int, index: int, us: float) -> None:
-        """``us`` counts from the start of the CTA's first warp."""
-        clock = (self.clock[cta] + round(us * MHZ)) % 2**32
-        self.records[cta, warp, self.count[cta, warp]] = (event + 1) << 56 | index << 32 | clock
-        self.count[cta, warp] += 1
-
-    def parse(self) -> Trace:
-        return parse(self.records, MHZ)
 
 
 @pytest.fixture
@@ -168,6 +146,14 @@ def test_what_is_no_single_launch_is_refused() -> None:
     b.records[0, 2, 1:] = 0
     with pytest.raises(MonomoeError, match="CTA 0, warp 2 does not begin with a start"):
         b.parse()
+
+
+def test_buffers_travel(trace: Trace) -> None:
+    records = Buffer(grid=3).records
+    assert len(pack(records)) < records.nbytes / 20
+    assert (unpack(pack(records), 3) == records).all()
+    with pytest.raises(MonomoeError, match="time stamps of 2 CTAs, found 14592 words"):
+        unpack(pack(records), 2)
 
 
 def test_the_chrome_trace_has_every_span(trace: Trace) -> None:

@@ -2,20 +2,24 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from monomoe_gen import bench, worker
+from monomoe_gen import bench, testbed, worker
 from monomoe_gen.device import KNOWN
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.protocol import Cell, Done, Event, Image, Measure, Stage, Timed
+from monomoe_gen.protocol import Cell, Done, Event, Image, Measure, Stage, Timed, Weights
 from monomoe_gen.sandbox import Limits, Sandbox
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.validate import Errors, Verdict
+from monomoe_gen.weights import pack_w2
 from monomoe_gen.worker_process import ProcessWorker
+from monomoe_gen.workload import block_weights
 
 SHAPE = load_shape("qwen3.5-35b")
 EMPTY = Image("empty", b"", 1, 32, 0)
@@ -33,8 +37,8 @@ def request(
 class FakeBed:
     made: list[tuple[str, int]] = []  # noqa: RUF012 - emptied by the fixture
 
-    def __init__(self, shape: Shape, device: object, seed: int) -> None:
-        self.shape, self.seed = shape, seed
+    def __init__(self, shape: Shape, device: object, seed: int, weights: Weights | None) -> None:
+        self.shape, self.seed, self.weights = shape, seed, weights
         self.made.append((shape.name, seed))
 
     def layer(self, distribution: str) -> tuple[str, str]:
@@ -55,7 +59,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> worker.Server:
     FakeBed.made.clear()
     monkeypatch.setattr(worker, "Testbed", FakeBed)
     monkeypatch.setattr(worker, "CUDA", torch.device("cpu"))
-    monkeypatch.setattr(worker, "_load", lambda image: image)
+    monkeypatch.setattr(worker, "load", lambda image: image)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(worker, "check", lambda run, problems, half: GOOD)
 
@@ -111,6 +115,33 @@ def test_the_layers_of_a_shape_are_kept(server: worker.Server) -> None:
     assert FakeBed.made == [(SHAPE.name, 0), (SHAPE.name, 1), (other.name, 0)]
 
 
+def test_weights_of_a_checkpoint_are_read_once_and_announced(server: worker.Server) -> None:
+    asked = replace(request(timed=None), weights=Weights(("a.safetensors",), 3))
+    assert names(list(server.measure(asked)))[:2] == ["load the kernel", "read the weights"]
+    list(server.measure(asked))
+    assert len(FakeBed.made) == 1
+    list(server.measure(request()))
+    assert len(FakeBed.made) == 2
+
+
+def test_a_layer_comes_from_the_checkpoint_whatever_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(testbed, "CUDA", torch.device("cpu"))
+    toy = load_shape("toy")
+    layer = block_weights(toy, "student_t3", seed=5)
+    names = ("w13", "w13_scale", "w2", "w2_scale")
+    path = tmp_path / "layer.safetensors"
+    save_file(dict(zip(names, vars(layer).values(), strict=True)), path)
+    bed = testbed.Testbed(toy, KNOWN["nvidia-h200"], 0, Weights((str(path),), None))
+    plain, packed = bed.layer("gaussian")
+    assert torch.equal(plain.w13.float(), layer.w13.float())
+    assert torch.equal(packed.w2, pack_w2(layer.w2))
+    assert bed.layer("student_t3")[0] is plain
+    problem = bed.problems(2)[0]
+    assert problem.exact.isfinite().all() and problem.weights.w13 is packed.w13
+
+
 SCRIPT = """
 import torch
 from monomoe_gen import worker
@@ -119,7 +150,7 @@ from monomoe_gen.protocol import Done, Ready, Stage
 
 class Fake:
     def __init__(self, *args): pass
-    def measure(self, request):
+    def answer(self, request):
         print("libraries may print")
         yield Stage("load the kernel")
         error = {

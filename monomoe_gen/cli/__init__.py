@@ -22,6 +22,7 @@ from monomoe_gen.cli import (
     serve,
     shape,
     simulation,
+    tracing,
     tuning,
 )
 from monomoe_gen.errors import (
@@ -53,6 +54,7 @@ for module in (
     build,
     simulation,
     measure,
+    tracing,
     tuning,
     gate,
     serve,

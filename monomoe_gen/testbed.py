@@ -1,0 +1,103 @@
+"""What the requests to one GPU worker share: the layers of a shape, inputs, answers, floors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import torch
+
+from monomoe_gen import bench
+from monomoe_gen.checkpoint import Shard, find_layer
+from monomoe_gen.device import Device
+from monomoe_gen.kernel import LayerWeights, LoadedKernel
+from monomoe_gen.protocol import Image, Timed, Weights
+from monomoe_gen.shapes import Shape
+from monomoe_gen.validate import Problem, make_problem
+from monomoe_gen.weights import BlockWeights, pack_w2, pack_w13
+from monomoe_gen.workload import block_weights, validation_cases
+
+TIMED_LAYER = "gaussian"
+CUDA = torch.device("cuda")
+T = TypeVar("T")
+
+
+class Testbed:
+    """One shape on the GPU. Everything in it is made when it is first asked for, and kept."""
+
+    def __init__(
+        self, shape: Shape, device: Device, seed: int, weights: Weights | None = None
+    ) -> None:
+        self.shape, self.device, self.seed, self.weights = shape, device, seed, weights
+        self._kept: dict[Hashable, Any] = {}
+
+    def layer(self, distribution: str) -> tuple[BlockWeights, LayerWeights]:
+        """A layer in checkpoint layout and packed; that of a checkpoint for any distribution."""
+
+        def make() -> tuple[BlockWeights, LayerWeights]:
+            if self.weights:
+                b = read_layer(self.weights, self.shape)
+            else:
+                b = block_weights(self.shape, distribution, self.seed, CUDA)
+            return b, LayerWeights(pack_w13(b.w13), b.w13_scale, pack_w2(b.w2), b.w2_scale)
+
+        return self._once(("layer", "checkpoint" if self.weights else distribution), make)
+
+    def problems(self, tokens: int) -> tuple[Problem, ...]:
+        """Every validation case with its answers."""
+
+        def make() -> tuple[Problem, ...]:
+            return tuple(
+                make_problem(self.shape, *self.layer(case.distribution), tokens, case, self.seed)
+                for case in validation_cases()
+            )
+
+        return self._once(("problems", tokens), make)
+
+    def inputs(self, tokens: int, routing: str) -> bench.Inputs:
+        """What timed launches read."""
+
+        def make() -> bench.Inputs:
+            return bench.make_inputs(
+                self.shape, tokens, routing, self.device.l2_bytes, self.seed, CUDA
+            )
+
+        return self._once(("inputs", tokens, routing), make)
+
+    def floors(self, tokens: int, routing: str, timed: Timed) -> bench.Floors:
+        """The floors under the same inputs, measured as ``timed`` says."""
+
+        def make() -> bench.Floors:
+            return bench.time_floors(
+                [load(image) for image in timed.streams],
+                load(timed.empty),
+                self.layer(TIMED_LAYER)[1],
+                self.inputs(tokens, routing),
+                effort(timed),
+            )
+
+        return self._once(("floors", tokens, routing, timed), make)
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return cast("T", self._kept[key])
+
+
+def read_layer(weights: Weights, shape: Shape) -> BlockWeights:
+    """Reads a layer of a checkpoint onto the GPU."""
+    paths = [Path(file) for file in weights.files]
+    return find_layer(paths, weights.layer, shape, Shard(weights.shard, weights.shards)).read(CUDA)
+
+
+def load(image: Image) -> LoadedKernel:
+    """Loads a compiled kernel on the current device."""
+    return LoadedKernel.from_cubin(
+        image.cubin, image.name, image.grid, image.threads, image.shared_bytes
+    )
+
+
+def effort(timed: Timed) -> bench.Effort:
+    """How often a request wants graphs replayed."""
+    return bench.Effort(timed.warmups, timed.replays)
