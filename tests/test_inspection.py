@@ -1,0 +1,250 @@
+"""What `check` finds without a GPU, in a small project of its own with real compilations."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from monomoe_gen import candidates, cubin_cache, dispatch, inspection, sass, tuning_db
+from monomoe_gen.compile import compile_source
+from monomoe_gen.device import KNOWN
+from monomoe_gen.dispatch import Table
+from monomoe_gen.emit import emit
+from monomoe_gen.inspection import Inspection, Reference, Remark, compare_resources, inspect
+from monomoe_gen.placement import code_of, moved
+from monomoe_gen.render import render
+from monomoe_gen.sass import Loop
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.tuning_db import Binary, Record, Time
+
+H200 = KNOWN["nvidia-h200"]
+SCHEDULE = Schedule(grid=132, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=8, d_down=8)
+MODEL = "qwen3.5-35b"
+MAIN = """\
+// sources ${sources_hash}
+#include "body.cuh"
+extern "C" __global__ void ${kernel_name}(int* out) { *out = body(out) + ${schedule.grid}; }
+"""
+BODY = "#pragma once\n__device__ inline int body(int*) { return 1; }\n"
+GREEDY = """\
+#pragma once
+__device__ inline int body(int* p) {
+  int v[64], sum = 0;
+#pragma unroll
+  for (int i = 0; i < 64; ++i) v[i] = reinterpret_cast<volatile int*>(p)[i];
+#pragma unroll
+  for (int i = 0; i < 64; ++i) sum += v[i] * v[63 - i] ^ v[(7 * i) % 64];
+  return sum;
+}
+"""
+
+
+class Place:
+    """Templates, database and the folder of the table, with one kernel tuned for 1 token."""
+
+    def __init__(self, root: Path) -> None:
+        self.templates, self.database = root / "templates", root / "tuning_db"
+        self.folder = root / "generated" / H200.slug
+        self.templates.mkdir()
+        (self.templates / "monomoe.cu.j2").write_text(MAIN)
+        (self.templates / "body.cuh").write_text(BODY)
+
+    def emit(self, floor_us: float | None = 8.0) -> None:
+        binary = compile_source(render(KernelSpec(load_shape(MODEL), SCHEDULE)))
+        record = Record(
+            tokens=1,
+            token_tile=8,
+            schedule=SCHEDULE.to_dict(),
+            sources_hash=binary.sources_hash,
+            compiler=binary.compiler,
+            status="ok",
+            stage="final",
+            routing="uniform",
+            time_us=Time(10.0, 9.9, 10.1, 200),
+            floor_us=floor_us,
+            empty_us=0.8,
+            distinct_experts=8.0,
+            errors={},
+            binary=Binary(binary.registers, 0, binary.shared_bytes, binary.text_hash),
+            env={"sm_clock_mhz": 1980},
+        )
+        tuning_db.append(tuning_db.database_path(H200.slug, MODEL, self.database), record)
+        emit(H200, [MODEL], database=self.database, folder=self.folder)
+
+    def inspect(self, baseline: Path | None = None) -> Inspection:
+        return inspect(H200, self.folder, baseline, self.database)
+
+    def edit_table(self, change: Callable[[Table], Table]) -> None:
+        path = self.folder / dispatch.FILE
+        path.write_text(dispatch.dump(change(dispatch.load(self.folder))))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    found = Place(tmp_path)
+    monkeypatch.setattr("monomoe_gen.render.data_dir", lambda name: found.templates)
+    monkeypatch.setenv(cubin_cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
+    found.emit()
+    return found
+
+
+def statuses(found: Inspection) -> Counter[str]:
+    return Counter(f"{remark.check} {remark.status}" for remark in found.remarks)
+
+
+def one(found: Inspection, check: str) -> Remark:
+    (remark,) = (r for r in found.remarks if r.check == check)
+    return remark
+
+
+def test_nothing_changed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sass, "find_disassembler", lambda: None)
+    found = place.inspect()
+    assert set(statuses(found)) == {"files ok", "resources ok", "loops note"}
+    assert statuses(found)["files ok"] >= 2  # the kernel and its entry
+    assert "registers of a thread" in one(found, "resources").message
+    assert one(found, "loops").message == "no nvdisasm or cuobjdump: loops not counted"
+
+
+def test_a_template_that_changed_is_stale_and_its_growth_is_seen(place: Place) -> None:
+    (place.templates / "body.cuh").write_text(GREEDY)
+    found = place.inspect()
+    assert statuses(found)["files stale"] == 1
+    grown = one(found, "resources")
+    assert grown.status == "grew"
+    assert "registers of a thread" in grown.message and " -> " in grown.message
+    (place.templates / "body.cuh").write_text(BODY.replace("return 1", "return 2"))
+    assert one(place.inspect(), "resources").status == "ok"
+
+
+def test_the_baseline_may_be_another_folder(place: Place, tmp_path: Path) -> None:
+    """The branch emitted its greedier kernel, so it is consistent, and worse than the main one."""
+    before = tmp_path / "before"
+    place.folder.rename(before)
+    (place.templates / "body.cuh").write_text(GREEDY)
+    place.emit()
+    assert one(place.inspect(), "resources").status == "ok"
+    found = place.inspect(before)
+    assert statuses(found)["files stale"] == 0
+    assert one(found, "resources").status == "grew"
+
+
+def test_the_database_and_the_cubins_have_to_agree(place: Place) -> None:
+    entry = dispatch.load(place.folder).entries[0]
+    faster = dataclasses.replace(entry, time_us=9.0)
+    place.edit_table(lambda table: dataclasses.replace(table, entries=(faster,)))
+    assert any("no record of the database" in r.message for r in place.inspect().remarks)
+    place.edit_table(lambda table: dataclasses.replace(table, entries=(entry,)))
+    cubin = next(place.folder.glob("*.cubin"))
+    cubin.write_bytes(cubin.read_bytes() + b"x")
+    found = place.inspect()
+    assert statuses(found)["files stale"] == 1
+    assert one(found, "resources").message.startswith("not compared: ")
+
+
+def test_another_compiler_is_told_apart_from_a_change(place: Place) -> None:
+    place.edit_table(
+        lambda table: dataclasses.replace(
+            table,
+            kernels=tuple(
+                dataclasses.replace(k, compiler="nvrtc 0.0", registers=k.registers - 1)
+                for k in table.kernels
+            ),
+        )
+    )
+    found = place.inspect()
+    assert statuses(found)["files note"] == 1
+    remark = one(found, "resources")
+    assert remark.status == "note"
+    assert "nvrtc 0.0 -> nvrtc" in remark.message
+
+
+def test_growth_of_anything_counts() -> None:
+    binary = compile_source(render(KernelSpec(load_shape(MODEL), SCHEDULE)))
+    now = {name: getattr(binary, name) for name in inspection.RESOURCES}
+    for name in inspection.RESOURCES:
+        before = Reference({**now, name: now[name] - 1}, b"", binary.compiler)
+        assert compare_resources("k", before, binary).status == "grew"
+        before = Reference({**now, name: now[name] + 1}, b"", binary.compiler)
+        assert compare_resources("k", before, binary).status == "note"
+        before = Reference({**now, name: None}, b"", binary.compiler)
+        assert compare_resources("k", before, binary).status == "ok"
+
+
+def test_loops_are_reported_next_to_those_of_the_baseline(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loops = iter(
+        [
+            (Loop("copy", {"A": 5}), Loop("matrix", {"B": 7})),
+            (Loop("copy", {"C": 5}), Loop("matrix", {"B": 9}), Loop("matrix", {"D": 1})),
+        ]
+    )
+    monkeypatch.setattr(sass, "find_disassembler", lambda: ("tool",))
+    monkeypatch.setattr(sass, "main_loops", lambda cubin, name, tool: next(loops))
+    remark = one(place.inspect(), "loops")
+    assert remark.status == "note"
+    assert remark.message == (
+        "instructions of the main loops: copy 5 (not the same ones), matrix 7 -> 9, "
+        "matrix none -> 1"
+    )
+
+
+def pairs(
+    place: Place, baseline: Path | None = None, routings: tuple[str, ...] = ("uniform",)
+) -> list[candidates.Pair]:
+    found = place.inspect()
+    made, failed = candidates.make_pairs(
+        found.table, found.rebuilt, baseline or place.folder, [], [], routings, place.database
+    )
+    assert not failed
+    return made
+
+
+def test_what_is_compared_with_what(place: Place, tmp_path: Path) -> None:
+    same, zipf = pairs(place, routings=("uniform", "zipf"))
+    assert (same.method, zipf.method) == ("floor", "same")
+    assert same.recorded == candidates.Recorded(10.0 / 8.0, 1980)
+    (place.templates / "body.cuh").write_text(GREEDY)
+    (changed,) = pairs(place)
+    assert changed.method == "paired"
+    assert changed.baseline and changed.baseline.image.cubin != changed.candidate.image.cubin
+    next(place.folder.glob("*.cubin")).unlink()
+    (lost,) = pairs(place)
+    assert (lost.method, lost.baseline) == ("floor", None)
+
+
+def test_a_kernel_that_does_not_compile_has_no_pair(place: Place) -> None:
+    (place.templates / "body.cuh").write_text("#pragma once\nnonsense\n")
+    found = place.inspect()
+    made, failed = candidates.make_pairs(
+        found.table, found.rebuilt, place.folder, [], [1, 3], ["uniform"], place.database
+    )
+    assert made == []
+    assert sorted(cell.tokens for cell in failed) == [1, 3]
+    assert all("nonsense" in reason for reason in failed.values())
+
+
+def test_a_moved_kernel_is_the_same_at_another_place(place: Place) -> None:
+    made = pairs(place)
+    (identical,), (placed,) = candidates.a_a_pairs(made, H200)
+    assert identical.method == placed.method == "paired"
+    assert identical.baseline == identical.candidate
+    assert placed.baseline
+    one, other = placed.candidate.image, placed.baseline.image
+    assert one.cubin != other.cubin
+    assert code_of(one.cubin, one.name) == code_of(other.cubin, other.name)
+    assert one.cubin.index(code_of(one.cubin, one.name)) != other.cubin.index(
+        code_of(other.cubin, other.name)
+    )
+
+
+def test_a_dispatched_kernel_can_be_moved() -> None:
+    kernel = dispatch.load(dispatch.table_folder()).kernels[0]
+    source = render(kernel.spec)
+    binary, copy = compile_source(source), compile_source(moved(source))
+    assert copy.registers == binary.registers
+    assert code_of(copy.cubin, kernel.kernel_name) == code_of(binary.cubin, kernel.kernel_name)
