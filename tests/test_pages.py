@@ -35,6 +35,7 @@ PLOTS = (
     "pairs",
     "convergence",
     "regret",
+    "predictions",
     "elsewhere",
     "rules",
     "routing",

@@ -35,7 +35,7 @@ class Block:
 
     @property
     def wide(self) -> bool:
-        return bool(self.min_width or self.rows or not self.plots)
+        return bool(self.min_width or self.rows)
 
     @property
     def data(self) -> Markup:
@@ -150,6 +150,13 @@ def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
             "Distance to the best known schedule, beside choosing at random among the measured "
             "ones.",
             by_tokens(search_plots.regret),
+        ),
+        Block(
+            f"{tag}-predictions",
+            "Predicted and measured",
+            "The cost model that orders candidates before any is measured; monomoe-gen rank "
+            "lists its predictions.",
+            by_tokens(search_plots.predictions),
         ),
         Block(
             f"{tag}-elsewhere",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from monomoe_gen.cost import estimate
 from monomoe_gen.pages.analysis import (
     PARAMETERS,
     ModelData,
@@ -14,6 +15,7 @@ from monomoe_gen.pages.analysis import (
     pair_minimum,
 )
 from monomoe_gen.pages.plot import FLOOR, GOOD_TO_BAD, KERNEL, SERIES, TRITON, Figure, figure
+from monomoe_gen.schedule import KernelSpec
 
 
 def parallel_coordinates(data: ModelData, tokens: int) -> Figure:
@@ -173,6 +175,40 @@ def regret(data: ModelData, tokens: int) -> Figure:
         traces,
         xaxis={"title": "schedules measured", "type": "log"},
         yaxis={"title": "% slower than the best known", "rangemode": "tozero"},
+    )
+
+
+def predictions(data: ModelData, tokens: int) -> Figure:
+    """What the cost model predicts, over what was measured, for every screened schedule."""
+    points = data.points[tokens]
+    measured = [round(p.time_us, 3) for p in points]
+    predicted = [round(estimate(KernelSpec(data.shape, p.schedule), tokens).us, 3) for p in points]
+    ends = [min(measured), max(measured)]
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "schedules",
+            "x": measured,
+            "y": predicted,
+            "text": [p.schedule.id for p in points],
+            "marker": {"color": KERNEL, "size": 5, "opacity": 0.6},
+            "hovertemplate": "%{text}: %{x} measured, %{y} predicted<extra></extra>",
+        },
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "equal",
+            "x": ends,
+            "y": ends,
+            "line": {"color": FLOOR, "dash": "dot"},
+            "hoverinfo": "skip",
+        },
+    ]
+    return figure(
+        traces,
+        xaxis={"title": "measured, µs", "type": "log"},
+        yaxis={"title": "predicted, µs", "type": "log"},
     )
 
 
