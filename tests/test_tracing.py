@@ -194,6 +194,7 @@ def test_the_worker_returns_what_the_launches_wrote(monkeypatch: pytest.MonkeyPa
     bed = SimpleNamespace(
         shape=SHAPE,
         seed=0,
+        weights=None,
         inputs=lambda tokens, routing: SimpleNamespace(x=nothing, logits=logits, bias=None),
         layer=lambda distribution: (None, LayerWeights(nothing, nothing, nothing, nothing)),
     )
