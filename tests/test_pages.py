@@ -153,18 +153,25 @@ def test_without_plotly_the_command_says_what_to_install(
     assert not list(tmp_path.iterdir())
 
 
+PICTURE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="90"><rect width="1200" '
+    'height="90" fill="#2563eb"/></svg>'
+)
+
+
 @pytest.fixture(scope="module")
 def text(data: ModelData) -> str:
     pytest.importorskip("plotly")
     from monomoe_gen.pages.page import page
 
-    return page([data], DEVICE, 4555)
+    return page([data], DEVICE, 4555, {"toy, 4 tokens": PICTURE})
 
 
 def test_the_page_needs_no_network(text: str) -> None:
     head, _, script = text.partition("plotly.js")
     for part in (head, script.rpartition("<script>")[2]):
-        assert "src=" not in part and "http" not in part
+        assert "http" not in part
+        assert part.count("src=") == part.count('src="data:')
 
 
 @pytest.mark.parametrize("part", [*PLOTS, "numerics", "outcomes", "provenance"])
@@ -180,6 +187,7 @@ addEventListener("load", async () => {
   try {
     for (const plot of plots) await draw(plot);
     result.drawn = plots.filter((p) => p.querySelector(".main-svg")).length;
+    result.pictures = [...document.images].filter((i) => i.complete && i.naturalWidth).length;
     result.marks = plots.filter((p) => p.querySelector("path, canvas, image")).length;
     for (const plot of plots) {
       const frame = plot.getBoundingClientRect();
@@ -248,6 +256,7 @@ def test_the_page_in_a_browser(width: int, text: str, tmp_path: Path) -> None:
     found = json.loads(html.unescape(answer))
     assert found["errors"] == []
     assert found["drawn"] == found["marks"] == len(PLOTS) + 2
+    assert found["pictures"] == 1
     assert found["clipped"] == []
     assert found["width"] <= found["room"] == width, "the page itself scrolls sideways"
     assert found["repainted"] and found["chosen"] and found["reachable"]

@@ -23,7 +23,16 @@ from monomoe_gen.shapes import Shape
     show_default=True,
     help="Write index.html into this folder.",
 )
-def report(shapes: tuple[Shape, ...], device: Device, output: Path) -> None:
+@click.option(
+    "--timeline",
+    "timelines",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Show this SVG, which `trace` wrote; may be repeated.",
+)
+def report(
+    shapes: tuple[Shape, ...], device: Device, output: Path, timelines: tuple[Path, ...]
+) -> None:
     """Write the measurements as one HTML page with plots, which needs no network.
 
     Reads tuning_db/ and generated/. Needs the extra [report].
@@ -33,7 +42,8 @@ def report(shapes: tuple[Shape, ...], device: Device, output: Path) -> None:
 
     with progress("reading", None) as step:
         models, read_gb_s = load_models(shapes, device, done=step)
-    text = page(models, device, read_gb_s)
+    pictures = {path.stem: path.read_text(encoding="utf-8") for path in timelines}
+    text = page(models, device, read_gb_s, pictures)
     output.mkdir(parents=True, exist_ok=True)
     path = output / "index.html"
     path.write_text(text, encoding="utf-8")

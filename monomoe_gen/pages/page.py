@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -24,7 +25,7 @@ _WIDE = 880
 
 @dataclass(frozen=True)
 class Block:
-    """A titled part: a remark, then a plot (or one for each choice), then a table."""
+    """A titled part: a remark, a plot (or one for each choice), a picture (SVG text), a table."""
 
     id: str
     title: str
@@ -32,6 +33,12 @@ class Block:
     plots: Mapping[str, Figure] = field(default_factory=dict)
     rows: Sequence[Mapping[str, Any]] = ()
     min_width: int = 0
+    picture: str = ""
+
+    @property
+    def picture_uri(self) -> str:
+        """As an image, so that its styles and its scripts stay its own."""
+        return f"data:image/svg+xml;base64,{b64encode(self.picture.encode()).decode()}"
 
     @property
     def wide(self) -> bool:
@@ -51,8 +58,13 @@ class Section:
     blocks: Sequence[Block]
 
 
-def page(models: Sequence[ModelData], device: Device, read_gb_s: float | None) -> str:
-    """The HTML text of the report.
+def page(
+    models: Sequence[ModelData],
+    device: Device,
+    read_gb_s: float | None,
+    timelines: Mapping[str, str] | None = None,
+) -> str:
+    """The HTML text of the report. `timelines` are SVG texts of traced launches by title.
 
     Raises:
         EnvironmentProblem: plotly is not installed.
@@ -65,6 +77,8 @@ def page(models: Sequence[ModelData], device: Device, read_gb_s: float | None) -
     )
     sections = [_overview(models)]
     sections += [_model(data, device, read_gb_s) for data in models]
+    if timelines:
+        sections.append(_timelines(timelines))
     return template.render(
         sections=sections, device=device, version=__version__, plotly=Markup(script)
     )
@@ -98,6 +112,15 @@ def _overview(models: Sequence[ModelData]) -> Section:
             Block("overview-table", "All results", "", rows=tables.results(models)),
         ),
     )
+
+
+def _timelines(timelines: Mapping[str, str]) -> Section:
+    blocks = [
+        Block(f"timeline-{i}", title, "", min_width=_WIDE, picture=svg)
+        for i, (title, svg) in enumerate(timelines.items())
+    ]
+    remark = "Traced launches: what the warps of a few CTAs did, and when."
+    return Section("timelines", "Timelines", remark, blocks)
 
 
 def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
