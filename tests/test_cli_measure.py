@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from safetensors.torch import save_file
 
 from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox
 from monomoe_gen.cli import measure as commands
@@ -18,12 +19,13 @@ from monomoe_gen.cli.options import TIMED_ROUTINGS, schedule_text
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
 from monomoe_gen.patterns import ROUTINGS
-from monomoe_gen.protocol import Cell, CellErrors, Event, Floor, Image, Measure
+from monomoe_gen.protocol import Cell, CellErrors, Event, Floor, Image, Measure, Weights
 from monomoe_gen.report import BEGIN, END, read_results
 from monomoe_gen.sandbox import Outcome
 from monomoe_gen.schedule import KernelSpec
-from monomoe_gen.shapes import load_shape
+from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.space import feasible
+from monomoe_gen.workload import block_weights
 
 MODEL = "qwen3.5-35b"
 CUBIN = b"no real cubin"
@@ -211,3 +213,75 @@ def test_show_prints_the_table_and_answers_look_ups(
 
 def test_the_routings_of_the_command_line_exist() -> None:
     assert set(TIMED_ROUTINGS) < set(ROUTINGS)
+
+
+# -- weights of a checkpoint
+
+
+def save_layer(path: Path, shape: Shape) -> Path:
+    layer = block_weights(shape, "gaussian", seed=1)
+    prefix = "model.layers.3.mlp.experts."
+    save_file(
+        {
+            f"{prefix}gate_up_proj": layer.w13,
+            f"{prefix}gate_up_proj_scale_inv": layer.w13_scale,
+            f"{prefix}down_proj": layer.w2,
+            f"{prefix}down_proj_scale_inv": layer.w2_scale,
+        },
+        path,
+    )
+    return path
+
+
+def toy_schedule() -> str:
+    return schedule_text(feasible(load_shape("toy"), KNOWN[DEFAULT])[0])
+
+
+def test_validate_hands_a_checkpoint_to_the_worker(
+    gpu: type[FakeSandbox], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save_layer(tmp_path / "a.safetensors", load_shape("toy"))
+    base = ("validate", "--model", "toy", "--schedule", toy_schedule(), "--tokens", "1")
+    (row, _) = rows(capsys, *base, "--weights", str(path), "--layer", "3")
+    assert row["model"] == "toy" and row["status"] == "ok"
+    assert gpu.requests[-1].weights == Weights((str(path.resolve()),), 3)
+    rows(capsys, *base)
+    assert gpu.requests[-1].weights is None
+
+
+def test_a_shard_of_a_checkpoint_is_asked_for(
+    gpu: type[FakeSandbox], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy = load_shape("toy")
+    save_layer(tmp_path / "a.safetensors", replace(toy, intermediate=2 * toy.intermediate))
+    base = ("validate", "--model", "toy", "--schedule", toy_schedule(), "--tokens", "1")
+    take = ("--weights", str(tmp_path), "--layer", "3")
+    assert cli.run([*base, *take]) == 2
+    assert "--shard" in capsys.readouterr().err and not gpu.requests
+    rows(capsys, *base, *take, "--shard", "1/2")
+    assert gpu.requests[-1].weights == Weights((str(tmp_path.resolve()),), 3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--weights", "{file}", "--layer", "4"), "no experts of layer 4"),
+        (("--layer", "3"), "--weights"),
+        (("--shard", "0/2"), "--weights"),
+        (("--weights", "{file}", "--shard", "2/2"), "I from 0 to N-1"),
+        (("--weights", "{file}", "--model", MODEL), "exactly one --model"),
+        (("--weights", "nowhere"), "does not exist"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_found_without_a_gpu(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(remeasure, "current_device", lambda: None)
+    path = save_layer(tmp_path / "a.safetensors", load_shape("toy"))
+    filled = [text.replace("{file}", str(path)) for text in arguments]
+    assert cli.run(["validate", "--model", "toy", *filled]) == 2
+    assert words in capsys.readouterr().err

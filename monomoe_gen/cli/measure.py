@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,11 +32,23 @@ from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
-    from monomoe_gen.protocol import Cell, Timed
+    from monomoe_gen.protocol import Cell, Timed, Weights
     from monomoe_gen.remeasure import Target
 
 FAILED, WRONG = 1, 6
 RESULTS, ANCHORS = "bench.json", "anchors.json"
+
+
+class _ShardType(click.ParamType):
+    name = "i/n"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(\d+)/(\d+)", value)
+        if not match or int(match[1]) >= int(match[2]):
+            self.fail(f"{value!r}: write I/N, with I from 0 to N-1", param, ctx)
+        return int(match[1]), int(match[2])
 
 
 @click.command()
@@ -43,12 +56,33 @@ RESULTS, ANCHORS = "bench.json", "anchors.json"
 @tokens_option
 @schedule_option(required=False)
 @token_tile_option
+@click.option(
+    "--weights",
+    "files",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    help="Take a layer's weights from this .safetensors file, or a folder of them; may be "
+    "repeated. Default: drawn weights.",
+)
+@click.option(
+    "--layer",
+    type=click.IntRange(min=0),
+    help="Number of the layer in --weights. Default: the files' tensors carry none.",
+)
+@click.option(
+    "--shard",
+    type=_ShardType(),
+    help="Part of the intermediate columns to take from --weights, the first one being 0/N.",
+)
 @format_option
 def validate(
     shapes: tuple[Shape, ...],
     tokens: tuple[int, ...],
     schedule: Schedule | None,
     token_tile: int,
+    files: tuple[Path, ...],
+    layer: int | None,
+    shard: tuple[int, int] | None,
     form: str,
 ) -> int | None:
     """Run kernels on known inputs and compare with both references.
@@ -58,11 +92,33 @@ def validate(
     """
     from monomoe_gen.remeasure import require_device
 
+    weights = _weights(shapes, files, layer, shard)
     targets = _targets(require_device(), shapes, tokens, schedule, token_tile)
-    measured, code = _measure(targets, "uniform", None)
+    measured, code = _measure(targets, "uniform", None, weights)
     rows = [row for target, cell in measured for row in _verdict_rows(target, cell)]
     print_rows(rows, form, {"cosine": ".6f", "rel_l2": ".2e", "mirror_rel_l2": ".2e"})
     return code
+
+
+def _weights(
+    shapes: Sequence[Shape],
+    files: Sequence[Path],
+    layer: int | None,
+    shard: tuple[int, int] | None,
+) -> Weights | None:
+    """What the worker is to read; a checkpoint that does not fit is found before a GPU is used."""
+    if not files:
+        if layer is not None or shard:
+            raise click.UsageError("--layer and --shard say what to take from --weights")
+        return None
+    if len(shapes) != 1:
+        raise click.UsageError("--weights needs exactly one --model")
+    from monomoe_gen.checkpoint import Shard, find_layer
+    from monomoe_gen.protocol import Weights
+
+    index, count = shard or (0, 1)
+    find_layer(files, layer, shapes[0], Shard(index, count))
+    return Weights(tuple(str(path.resolve()) for path in files), layer, index, count)
 
 
 def _verdict_rows(target: Target, cell: Cell) -> Iterator[dict[str, Any]]:
@@ -172,7 +228,10 @@ def _targets(
 
 
 def _measure(
-    targets: Sequence[Target], routing: str, timed: Timed | None
+    targets: Sequence[Target],
+    routing: str,
+    timed: Timed | None,
+    weights: Weights | None = None,
 ) -> tuple[list[tuple[Target, Cell]], int | None]:
     """All cells in order, and the exit code if one of them is not ok or is missing."""
     from monomoe_gen import jobs, protocol
@@ -189,7 +248,13 @@ def _measure(
                     step(f"{target.spec.shape.name}, {event.tokens} tokens")
 
             request = jobs.measure(
-                target.spec, target.image, target.tokens, routing, validate=True, timed=timed
+                target.spec,
+                target.image,
+                target.tokens,
+                routing,
+                validate=True,
+                timed=timed,
+                weights=weights,
             )
             outcome = box.measure(request, hear)
             measured += [(target, cell) for cell in outcome.cells]
