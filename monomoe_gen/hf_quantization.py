@@ -61,7 +61,7 @@ def _scheme(found: Mapping[str, Any]) -> str:
         block = found.get("weight_block_size")
         if block is None:
             return "FP8 with one scale per tensor"
-        if found.get("fmt") not in (None, "e4m3"):
+        if found.get("fmt") not in (None, "e4m3", "float8_e4m3fn"):
             return f"FP8 of the format {found['fmt']}"
     elif method == "compressed-tensors":
         groups = found.get("config_groups")

@@ -139,7 +139,7 @@ MINIMAX_M2 = config(
     scoring_func="sigmoid",
     use_routing_bias=True,
     shared_intermediate_size=0,
-    **BLOCK_FP8,
+    quantization_config={**BLOCK_FP8["quantization_config"], "fmt": "float8_e4m3fn"},
 )
 MIXTRAL = config(
     "mixtral",
@@ -211,7 +211,8 @@ def test_a_shipped_shape_is_what_its_config_gives(
     name: str, values: dict[str, Any], tp: int
 ) -> None:
     shipped = load_shape(name)
-    made = shape_of(values, name, tp=tp, block_fp8=True, source=shipped.source)
+    converted = values in (GLM_4_5_AIR, MIXTRAL)  # the others state their blocks
+    made = shape_of(values, name, tp=tp, block_fp8=converted, source=shipped.source)
     assert made == shipped
 
 
