@@ -180,7 +180,6 @@ def check(
     fails = dict.fromkeys(fail_on, True)
     for path, write in writers:
         path.write_text(write(report, fails), encoding="utf-8")
-    say(report.headline)
     return exit_code(report, fail_on)
 
 
@@ -301,13 +300,13 @@ def _print(report: Report, form: str) -> None:
     cells, remarks = gate_report.cell_rows(report), gate_report.remark_rows(report.remarks)
     if form == "csv":
         print_rows(cells or remarks, form)
+        say(report.headline)
         return
     print_rows(remarks, form)
     if cells:
         click.echo()
         print_rows(cells, form, {"time_us": ".2f", "baseline_us": ".2f", "floor_us": ".2f"})
-    else:
-        click.echo(f"\n{report.headline}")
+    click.echo(f"\n{report.headline}")
 
 
 def _record(run: Run, device: Device) -> None:
