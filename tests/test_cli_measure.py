@@ -270,7 +270,7 @@ def test_a_shard_of_a_checkpoint_is_asked_for(
         (("--shard", "0/2"), "--weights"),
         (("--weights", "{file}", "--shard", "2/2"), "I from 0 to N-1"),
         (("--weights", "{file}", "--model", MODEL), "exactly one --model"),
-        (("--weights", "nowhere"), "does not exist"),
+        (("--weights", "nowhere"), "no safetensors file"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_found_without_a_gpu(

@@ -59,7 +59,7 @@ class _ShardType(click.ParamType):
 @click.option(
     "--weights",
     "files",
-    type=click.Path(exists=True, path_type=Path),
+    type=click.Path(path_type=Path),
     multiple=True,
     help="Take a layer's weights from this .safetensors file, or a folder of them; may be "
     "repeated. Default: drawn weights.",
