@@ -14,10 +14,11 @@ _SM_COUNT_AT = 96  # of a CUdevResource: its type and 92 bytes of padding come f
 _RESOURCE_BYTES = 512  # more than any version of CUdevResource
 
 
-def stream_sms(stream: int, all_sms: int) -> int:
+def stream_sms(stream: int | None, all_sms: int) -> int:
     """SMs that kernels on the raw CUDA ``stream`` handle may use, ``all_sms`` without a partition.
 
-    The stream belongs to the current device. A driver that knows no green contexts has none.
+    The stream belongs to the current device; None is any stream of the current context. A driver
+    that knows no green contexts has none.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -26,16 +27,17 @@ def stream_sms(stream: int, all_sms: int) -> int:
     return partition_sms(driver, stream) or all_sms
 
 
-def partition_sms(driver: Any, stream: int) -> int | None:
+def partition_sms(driver: Any, stream: int | None) -> int | None:
     """SMs of the stream's green context, else of the current context; None if it cannot be told."""
     resource = ctypes.create_string_buffer(_RESOURCE_BYTES)
     context = ctypes.c_void_p()
     try:
-        found = driver.cuStreamGetGreenCtx(ctypes.c_void_p(stream), ctypes.byref(context))
-        ask = driver.cuGreenCtxGetDevResource
+        ask, found = driver.cuGreenCtxGetDevResource, 0
+        if stream is not None:
+            found = driver.cuStreamGetGreenCtx(ctypes.c_void_p(stream), ctypes.byref(context))
         if found != 0 or not context:
-            found = driver.cuCtxGetCurrent(ctypes.byref(context))
             ask = driver.cuCtxGetDevResource
+            found = driver.cuCtxGetCurrent(ctypes.byref(context))
         if found != 0 or ask(context, resource, _SM_RESOURCE) != 0:
             return None
     except AttributeError:

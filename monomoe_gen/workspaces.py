@@ -87,6 +87,8 @@ class Workspaces:
         key = index, torch.cuda.current_stream(index).cuda_stream
         if key not in self._sms:
             every = torch.cuda.get_device_properties(index).multi_processor_count
+            if torch.cuda.is_current_stream_capturing():  # then it may not be asked
+                return stream_sms(None, every)
             self._sms[key] = stream_sms(key[1], every)
         return self._sms[key]
 

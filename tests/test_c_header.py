@@ -125,7 +125,8 @@ int main() {
     const Shape& s = kShapes[0];
     const unsigned h = s.hidden, n = s.intermediate;
     for (unsigned e = 0; e < s.experts; ++e) {
-        for (unsigned i = 0; i < 2 * n * h; ++i) std::printf("%zu\\n", w13_offset(s, e, i / h, i % h));
+        for (unsigned i = 0; i < 2 * n * h; ++i)
+            std::printf("%zu\\n", w13_offset(s, e, i / h, i % h));
         for (unsigned i = 0; i < h * n; ++i) std::printf("%zu\\n", w2_offset(s, e, i / n, i % n));
     }
     std::printf("%zu %zu\\n", w13_bytes(s), w2_bytes(s));

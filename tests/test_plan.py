@@ -307,6 +307,7 @@ def test_a_stream_has_the_sms_of_its_green_context() -> None:
     assert partition.partition_sms(Driver(None, 132), 0) == 132
     assert partition.partition_sms(Driver(16, 132), 5) == 16
     assert partition.partition_sms(Driver(None, 40), 5) == 40
+    assert partition.partition_sms(Driver(16, 132), None) == 132
     assert partition.partition_sms(SimpleNamespace(), 0) is None  # a driver without them
     failing = Driver(None, 132)
     failing.cuCtxGetDevResource = lambda *_: 801  # type: ignore[method-assign]

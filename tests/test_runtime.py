@@ -145,11 +145,11 @@ def test_a_failed_launch_costs_the_stream_its_workspace(cuda: Cuda) -> None:
 
 
 def test_a_stream_is_asked_once_for_its_sms(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    asked: list[int | None] = []
 
-    def sms(stream: int, every: int) -> int:
+    def sms(stream: int | None, every: int) -> int:
         asked.append(stream)
-        return every // stream
+        return every // (stream or 1)
 
     monkeypatch.setattr(workspaces, "stream_sms", sms)
     monkeypatch.setattr(
@@ -162,6 +162,9 @@ def test_a_stream_is_asked_once_for_its_sms(cuda: Cuda, monkeypatch: pytest.Monk
     cuda.stream = 2
     assert spaces.sms(CPU) == 66
     assert asked == [1, 2]
+    cuda.stream, cuda.capturing = 4, True
+    assert [spaces.sms(CPU), spaces.sms(CPU)] == [132, 132]
+    assert asked == [1, 2, None, None]
 
 
 def test_a_failed_launch_is_explained() -> None:
