@@ -31,6 +31,7 @@ Key = TypeVar("Key", bound=Hashable)
 LEAST_DELTA = 0.02  # no change below this is called a regression
 LEVEL = 0.05  # of the two-sided interval, over all looks
 RESAMPLES = 2000
+SAME_CLOCK = 0.005  # log ratio of clocks up to which times speak for themselves
 _TINY = 1e-9  # smallest p-value told apart
 
 
@@ -187,8 +188,9 @@ def judge(
     """The verdicts of one look at all cells of a run; INCONCLUSIVE means: measure more, or give up.
 
     A slower or faster time is claimed if Holm's procedure over all cells rejects that the effect
-    is within ``delta``; OK needs the interval of the cell alone to end below it. A claim about the
-    time that does not hold for the cycles is CLOCK_CHANGED.
+    is within ``delta``; OK needs the interval of the cell alone to end below it. If the
+    clocks differ, a claim has to hold for the cycles too; where they stay the same it is
+    CLOCK_CHANGED.
     """
     alpha = level / 2 / look_count
     limit = math.log1p(delta)
@@ -200,12 +202,10 @@ def judge(
     for key, time in times.items():
         verdict = Verdict.INCONCLUSIVE
         if key in slower or key in faster:
-            cycles = estimate(cells[key], cycles=True, against_record=key in against_record)
-            if key in slower:
-                same, claim = cycles.high(alpha) < limit, Verdict.REGRESSION
-            else:
-                same, claim = cycles.low(alpha) > -limit, Verdict.IMPROVED
-            verdict = Verdict.CLOCK_CHANGED if same else claim
+            verdict = Verdict.REGRESSION if key in slower else Verdict.IMPROVED
+            if abs(time.clock) > SAME_CLOCK:
+                cycles = estimate(cells[key], cycles=True, against_record=key in against_record)
+                verdict = _by_cycles(verdict, cycles, limit, alpha)
         elif time.high(alpha) < limit:
             verdict = Verdict.OK
         found[key] = Judgement(
@@ -218,6 +218,14 @@ def judge(
             blocks=len(cells[key]),
         )
     return found
+
+
+def _by_cycles(claim: Verdict, cycles: Estimate, limit: float, alpha: float) -> Verdict:
+    """What is left of a claim about the time when the clocks differed too."""
+    low, high = cycles.low(alpha), cycles.high(alpha)
+    same = high < limit if claim is Verdict.REGRESSION else low > -limit
+    holds = low > limit if claim is Verdict.REGRESSION else high < -limit
+    return Verdict.CLOCK_CHANGED if same else claim if holds else Verdict.INCONCLUSIVE
 
 
 def noise_floor(cells: Sequence[Sequence[Block]], processes: int) -> float:

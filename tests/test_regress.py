@@ -178,6 +178,13 @@ def test_a_time_that_the_clock_explains_is_no_claim(sign: int, claim: Verdict) -
     judgement = regress.judge({"a": clocked}, 0.02)["a"]
     assert judgement.verdict is Verdict.CLOCK_CHANGED
     assert judgement.cycles == pytest.approx(0, abs=0.001)
+    partly = blocks_of(ratios, clock=-0.02 * sign)
+    assert regress.judge({"a": partly}, 0.02)["a"].verdict is claim
+    unclear = [
+        Block(b.process, b.ratio, -sign * c)
+        for b, c in zip(partly, (0.01, 0.05, 0.03, 0.04), strict=True)
+    ]
+    assert regress.judge({"a": unclear}, 0.02)["a"].verdict is Verdict.INCONCLUSIVE
 
 
 def test_looks_double_up_to_the_cap() -> None:
