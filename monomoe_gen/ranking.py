@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monomoe_gen.cost import TOP, estimate
 from monomoe_gen.schedule import KernelSpec, Schedule
@@ -69,17 +70,13 @@ def agreement(
     )
 
 
-def spearman(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float | None:
+def spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> float | None:
     """The rank correlation of two series; equal values share their mean rank.
 
     None if there are fewer than three values or all of a series are equal.
     """
-    ranks = [_ranks(np.asarray(values)) for values in (a, b)]
-    if len(a) < 3 or any(r.min() == r.max() for r in ranks):
+    from scipy.stats import spearmanr
+
+    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
-    return float(np.corrcoef(ranks)[0, 1])
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return float(spearmanr(a, b).statistic)

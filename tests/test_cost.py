@@ -9,7 +9,7 @@ import pytest
 
 from monomoe_gen import cost, ranking, tuning_db
 from monomoe_gen.device import KNOWN
-from monomoe_gen.paths import checkout
+from monomoe_gen.paths import checkout, data_dir
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
@@ -92,6 +92,11 @@ def test_constants_are_documented_and_matter() -> None:
         assert any(changed), constant.name
 
 
+def test_the_bound_on_bytes_on_their_way_is_the_kernels() -> None:
+    text = (data_dir("templates") / "ops" / "ring.cuh").read_text()
+    assert f"kMaxOutstanding = {cost.MAX_OUTSTANDING // 1024} * 1024;" in text
+
+
 def test_favourites_are_the_best_of_every_token_count() -> None:
     specs = [KernelSpec(SHAPE, s) for s in feasible(SHAPE, H200)[::7]]
     found = cost.favourites(specs, (1, 8), count=3)
@@ -102,13 +107,13 @@ def test_favourites_are_the_best_of_every_token_count() -> None:
     assert cost.favourites([], (1, 8)) == []
 
 
-def test_rank_correlation_shares_ranks_of_equal_values() -> None:
-    assert ranking.spearman([1, 2, 3, 4], [10, 20, 30, 35]) == pytest.approx(1)
-    assert ranking.spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+def test_the_rank_correlation_is_none_where_there_is_none() -> None:
+    a, b = np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0])
     # Ranks 1, 2.5, 2.5, 4 and 1, 2, 3, 4.
-    assert ranking.spearman([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(0.9486833)
-    assert ranking.spearman([1, 1, 1], [1, 2, 3]) is None
-    assert ranking.spearman([1, 2], [1, 2]) is None
+    assert ranking.spearman(a, b) == pytest.approx(0.9486833)
+    assert ranking.spearman(a, -b) == pytest.approx(-0.9486833)
+    assert ranking.spearman(np.ones(4), b) is None
+    assert ranking.spearman(a[:2], b[:2]) is None
 
 
 @lru_cache
