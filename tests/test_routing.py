@@ -20,6 +20,8 @@ SCHEDULE = Schedule(grid=3, g_up=4, k_up=128, g_down=2, k_down=128, d_up=3, d_do
 HARD = [nan, inf, -inf, 0.0, -0.0, 90.0, -90.0, 1e30, -1e30]
 
 SHAPES = [
+    replace(TOY, name="every-one", experts=10, top_k=10),
+    replace(TOY, name="one-of-many", experts=33, top_k=1, scoring="sigmoid"),
     replace(TOY, name="few-plain", experts=40, top_k=3, renormalize=False, logits_dtype="bfloat16"),
     replace(TOY, name="many", experts=512, top_k=10),
     replace(TOY, name="softmax-bias", experts=60, top_k=4, expert_bias=True),
