@@ -201,7 +201,13 @@ def _execute(
     """The simulator's answers; a crash or a time-out adds one for the run that did not end."""
     output = folder / "y.bin"
     output.unlink(missing_ok=True)
-    command = [program.path, folder, output, resident or 0, _STEPS_PER_CTA * program.spec.schedule.grid]
+    command = [
+        program.path,
+        folder,
+        output,
+        resident or 0,
+        _STEPS_PER_CTA * program.spec.schedule.grid,
+    ]
     asked = "".join(f"{run.policy} {run.seed}\n" for run in runs)
     try:
         done = subprocess.run(
