@@ -10,6 +10,7 @@ runs, `torch_op` is the operator itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -47,8 +48,8 @@ def load_table(folder: Path | None = None) -> KernelTable:
 class MoELayer(torch.nn.Module):
     """One MoE layer. Make it with `from_weights`; it may be called from any stream.
 
-    The packed weights are buffers that no state dict holds. ``layer.to(device)`` moves them; do
-    not change their type. ``plan_name`` is the last argument of ``torch.ops.monomoe.moe``.
+    The packed weights are buffers that no state dict holds. ``layer.to(device)`` moves them, and
+    their types stay. ``plan_name`` is the last argument of ``torch.ops.monomoe.moe``.
     """
 
     w13: Tensor
@@ -130,9 +131,10 @@ class MoELayer(torch.nn.Module):
             out: bf16 ``[B, H]``, contiguous, or None for a new tensor.
 
         Runs on torch's current stream and does not wait for it. Launches of one stream share a
-        workspace; graphs captured on one stream must not be replayed at the same time. An error
-        inside a kernel is raised by a later call that waits for the GPU, and ends the process's
-        CUDA context; a kernel whose wait lasts two seconds ends itself so, and never hangs.
+        workspace; graphs captured on one stream must not be replayed at the same time. Streams
+        that serve layers at the same time should have one priority. An error inside a kernel is
+        raised by a later call that waits for the GPU, and ends the process's CUDA context; a kernel
+        whose wait lasts two seconds ends itself so, and never hangs.
 
         Raises:
             NoKernel, EnvironmentProblem, DatabaseError: no kernel may run, see `from_weights`.
@@ -147,6 +149,15 @@ class MoELayer(torch.nn.Module):
             return torch.ops.monomoe.moe(*arguments)
         torch.ops.monomoe.moe.out(*arguments, out=out)
         return out
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MoELayer:
+        """Moves the weights; ``model.bfloat16()`` does not round the scales."""
+
+        def keeping_type(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(keeping_type, recurse)
 
     def explain(self, tokens: int) -> str:
         """One line: what serves ``tokens`` tokens where the weights are, and why."""

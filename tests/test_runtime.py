@@ -233,6 +233,9 @@ def test_a_layer_is_a_module_without_state() -> None:
     assert [name for name, _ in layer.named_buffers()] == ["w13", "w13_scale", "w2", "w2_scale"]
     copied = copy.deepcopy(layer)
     assert copied.plan is layer.plan and copied.w13 is not layer.w13
+    torch.nn.ModuleList([copied]).bfloat16()
+    assert torch.equal(copied.w13_scale, layer.w13_scale)
+    assert copied.to("meta").w13.device.type == "meta"
 
 
 def test_layers_of_a_model_share_a_plan_and_its_name_is_stable() -> None:
