@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from monomoe_gen.cost import H200
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.paths import checkout, data_dir
@@ -83,6 +84,15 @@ def shared_memory_table() -> str:
 
 
 @cache
+def cost_table() -> str:
+    """One row a constant of the cost model: its value on an H200 and what it is."""
+    rows = [
+        (f"`{constant.name}`", constant.metadata["doc"], f"{getattr(H200, constant.name):g}")
+        for constant in fields(H200)
+    ]
+    return _table(("constant", "what it is, and where it is from", "value"), rows, right=1)
+
+
 def paper_schedules_table() -> str:
     """The schedules that the paper published, judged by the rules of this kernel."""
     device = KNOWN[DEFAULT]
@@ -126,6 +136,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "tunables": tunables_table,
         "rules": rules_table,
         "shared memory": shared_memory_table,
+        "cost": cost_table,
         "paper schedules": paper_schedules_table,
     },
     "monomoe_gen/cli/README.md": {"commands": cli_reference},
