@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from monomoe_gen import bench, dispatch, jobs, runtime
+from monomoe_gen import bench, dispatch, jobs, runtime, trace, tracing
 from monomoe_gen.compile import KernelBinary, compile_source
 from monomoe_gen.device import Device, current_device
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
@@ -24,6 +24,7 @@ from monomoe_gen.sandbox import Limits, Outcome, Sandbox
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import nearest_legal
+from monomoe_gen.trace_summary import summarize
 from monomoe_gen.validate import MIRROR_REL_L2_MAX, measure_errors
 from monomoe_gen.weights import BlockWeights, pack_w2, pack_w13
 from monomoe_gen.worker_process import ProcessWorker
@@ -369,6 +370,36 @@ def test_a_small_tuning_run_on_the_gpu(device: Device, tmp_path: Path) -> None:
     assert again.known == 6
     table = runtime.load_table(tmp_path / "generated")
     assert dispatch.lookup(table.table, shape.name, 1).how == "exact"
+
+
+# -- tracing
+
+
+@pytest.mark.parametrize("tokens", [1, 8])
+def test_a_traced_kernel_tells_what_its_warps_did(
+    tokens: int, device: Device, box: Sandbox, tmp_path: Path
+) -> None:
+    spec = spec_of("qwen3.5-35b", device)
+    found = tracing.record(spec, device, tokens, "uniform", 4, box)
+    assert len(found.launches) == 4
+    for launch in found.launches:
+        assert launch.grid == spec.schedule.grid
+        assert 5 < launch.us < 200
+        events = {(row.role, row.event): row for row in summarize(launch)}
+        assert {event for _, event in events} == set(trace.Event) - {trace.Event.START}
+        units = events[trace.Role.EPILOGUE, trace.Event.UNIT_STORED].count
+        assert units % spec.schedule.g_up == 0
+        assert 8 <= units // spec.schedule.g_up <= 8 * tokens
+        owners = spec.geometry.down_groups * spec.schedule.g_down
+        assert events[trace.Role.MMA, trace.Event.STORED].ctas == owners
+        for cta in range(launch.grid):
+            mma, producer = launch.cta(cta)[0].marks, launch.cta(cta)[-1].marks
+            issued = [mark.us for mark in producer if mark.event == trace.Event.ISSUED]
+            full = [mark.us for mark in mma if mark.event == trace.Event.STAGE_FULL]
+            assert len(issued) == len(full)
+            assert all(asked < there for asked, there in zip(issued, full, strict=True))
+    svg, chrome = tracing.write(found, tmp_path)
+    assert svg.stat().st_size > 10_000 and chrome.stat().st_size > 10_000
 
 
 # -- last, because grids that wait for each other would end every test after it
