@@ -92,7 +92,7 @@ def make_pairs(
     before = dispatch.load(baseline)
     pairs: list[Pair] = []
     failed: dict[CellId, str] = {}
-    for model in models or sorted({entry.model for entry in table.entries}):
+    for model in dict.fromkeys(models) or sorted({entry.model for entry in table.entries}):
         tuned = [entry.tuned_at for entry in table.entries if entry.model == model]
         records = tuning_db.read(tuning_db.database_path(table.device.slug, model, database))
         for count in tokens or tuned:
