@@ -54,7 +54,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_the_commands() -> None:
     expected = (
         "shapes shape space explain rank render compile simulate "
-        "validate bench tune emit show report doctor"
+        "validate bench trace tune emit show report doctor"
     )
     assert set(COMMANDS) == set(expected.split())
 
