@@ -53,8 +53,8 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 def test_the_commands() -> None:
     expected = (
-        "shapes shape space explain rank render compile simulate "
-        "validate bench trace tune emit show report doctor"
+        "shapes shape space explain rank render compile emit draw simulate validate bench trace "
+        "tune check calibrate init-ci show report doctor"
     )
     assert set(COMMANDS) == set(expected.split())
 

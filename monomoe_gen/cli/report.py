@@ -28,7 +28,7 @@ from monomoe_gen.shapes import Shape
     "timelines",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="Show this SVG, which `trace` wrote; may be repeated.",
+    help="Show this SVG, which `trace` or `draw` wrote; may be repeated.",
 )
 def report(
     shapes: tuple[Shape, ...], device: Device, output: Path, timelines: tuple[Path, ...]

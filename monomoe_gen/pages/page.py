@@ -119,7 +119,7 @@ def _timelines(timelines: Mapping[str, str]) -> Section:
         Block(f"timeline-{i}", title, "", min_width=_WIDE, picture=svg)
         for i, (title, svg) in enumerate(timelines.items())
     ]
-    remark = "Traced launches: what the warps of a few CTAs did, and when."
+    remark = "Launches as they were traced or, where they say so, as the cost model draws them."
     return Section("timelines", "Timelines", remark, blocks)
 
 

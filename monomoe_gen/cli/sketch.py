@@ -1,0 +1,79 @@
+"""The command that draws a schedule without a GPU: draw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from monomoe_gen.cli.options import (
+    device_option,
+    model_option,
+    schedule_option,
+    token_tile_option,
+)
+from monomoe_gen.cli.output import say
+from monomoe_gen.device import Device
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import Shape
+
+
+@click.command()
+@model_option()
+@click.option(
+    "--tokens",
+    type=click.IntRange(1, 32),
+    default=1,
+    show_default=True,
+    help="Token count of the launch.",
+)
+@schedule_option(required=False)
+@token_tile_option
+@device_option
+@click.option("--cta", type=click.IntRange(0), help="Draw this one in detail. Default: the last.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the SVG here instead of printing it.",
+)
+def draw(
+    shape: Shape,
+    tokens: int,
+    schedule: Schedule | None,
+    token_tile: int,
+    device: Device,
+    cta: int | None,
+    output: Path | None,
+) -> None:
+    """Draw which CTA streams what and when, by the cost model: an SVG, no GPU needed.
+
+    Draws the dispatched kernel, or the one of --schedule. All CTAs are shown, and one of them stage
+    by stage with its ring.
+    """
+    from monomoe_gen.drawing import drawing_svg
+    from monomoe_gen.rehearsal import rehearse
+    from monomoe_gen.space import require_feasible
+
+    if schedule is None:
+        from monomoe_gen import dispatch
+
+        table = dispatch.load(dispatch.table_folder(device.slug))
+        spec = dispatch.lookup(table, shape.name, tokens).kernel.spec
+    else:
+        require_feasible(shape, schedule, device, token_tile)
+        spec = KernelSpec(shape, schedule, token_tile)
+    if tokens > spec.token_tile:
+        raise click.UsageError(f"the kernel takes {spec.token_tile} tokens, not {tokens}")
+    rehearsal = rehearse(spec, tokens)
+    if cta is not None and (cta >= len(rehearsal.ctas) or not rehearsal.ctas[cta]):
+        raise click.UsageError(f"--cta {cta}: no such CTA in the grid, or one without work")
+    text = drawing_svg(rehearsal, cta)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    output.write_text(text, encoding="utf-8")
+    say(f"wrote {output}; {rehearsal.us:.1f} µs from the first request to the last product")
+
+
+COMMANDS = (draw,)
