@@ -6,6 +6,7 @@ out; on a GPU it is the table's, and nothing is left out.
 
 import dataclasses
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,7 @@ def test_the_section_has_its_snippets() -> None:
     assert len([s for s in SNIPPETS if "torch.cuda" in s]) == 1
 
 
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs g++ on the CPU")
 def test_the_snippets_run_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,13 +71,15 @@ class Block(torch.nn.Module):
         return x + self.layer(2 * x, logits)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_a_model_compiles_as_one_graph(layer: runtime.MoELayer, backend: str) -> None:
-    """For a token count, then for any: the second compilation takes it as a symbol."""
+def test_a_model_compiles_as_one_graph(layer: runtime.MoELayer) -> None:
+    """For a token count, then for any: the second compilation takes it as a symbol.
+
+    The README's snippets are compiled by the default backend, which takes longer.
+    """
     torch.manual_seed(0)
     block = Block(layer).eval()
     torch._dynamo.reset()
-    compiled = torch.compile(block, fullgraph=True, backend=backend)
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
         for tokens in (2, 5, 7, 9):
             x, _ = inputs(tokens, seed=tokens)
