@@ -5,6 +5,9 @@ Both jobs compare with the default branch; on the default branch itself, with wh
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +19,8 @@ LABEL = "h200"
 
 @dataclass(frozen=True)
 class Service:
-    """A CI service: where it looks for workflows, and the workflow; ``@LABEL@`` is the runner's."""
+    """A CI service: where it looks for workflows, and the workflow; ``@LABEL@`` is the
+    runner's, ``@PACKAGES@`` what pip installs."""
 
     path: str
     text: str
@@ -51,7 +55,7 @@ jobs:
         with:
           python-version: "3.12"
       - name: Install
-        run: pip install --constraint constraints.txt --editable '.[cuda12,sass]'
+        run: pip install --constraint constraints.txt --editable @PACKAGES@
       - name: Fetch the baseline
         run: |
           git fetch --no-tags --depth=1 origin "$BASE" ||
@@ -82,7 +86,7 @@ jobs:
       - name: Install
         run: |
           python3 -m venv .venv
-          .venv/bin/pip install --constraint constraints.txt --editable '.[cuda12,sass]'
+          .venv/bin/pip install --constraint constraints.txt --editable @PACKAGES@
       - name: Fetch the baseline
         run: |
           git fetch --no-tags --depth=1 origin "$BASE" ||
@@ -112,7 +116,7 @@ stages: [inspect, time]
 .check:
   before_script:
     - python3 -m venv .venv
-    - .venv/bin/pip install --constraint constraints.txt --editable '.[cuda12,sass]'
+    - .venv/bin/pip install --constraint constraints.txt --editable @PACKAGES@
     # What to compare with: the default branch, or on that branch the commit before the push.
     - |
       if [ "$CI_COMMIT_BRANCH" = "$CI_DEFAULT_BRANCH" ]; then
@@ -160,12 +164,32 @@ SERVICES = {
 }
 
 
-def workflow(service: str, label: str = LABEL) -> str:
+def packages(compilers: Sequence[str] = ()) -> str:
+    """What pip has to install, with the compiler that most kernels were compiled by.
+
+    ``compilers`` are as the table has them, such as ``nvrtc 13.0.88``. With another one the bytes
+    of the cubins cannot be compared.
+    """
+    found = Counter(
+        re.findall(r"^nvrtc ((?:12|13)\.\d+\.\d+)$", "\n".join(compilers), re.MULTILINE)
+    )
+    if not found:
+        return "'.[cuda12,sass]'"
+    version = found.most_common(1)[0][0]
+    major = version.partition(".")[0]
+    suffix = "-cu12" if major == "12" else ""
+    return f"'.[cuda{major},sass]' nvidia-cuda-nvrtc{suffix}=={version}"
+
+
+def workflow(service: str, label: str = LABEL, compilers: Sequence[str] = ()) -> str:
     """The workflow's text; its GPU job runs on runners with ``label``."""
-    return SERVICES[service].text.replace("@LABEL@", label)
+    text = SERVICES[service].text
+    return text.replace("@LABEL@", label).replace("@PACKAGES@", packages(compilers))
 
 
-def write_workflow(service: str, path: Path, label: str, replace: bool = False) -> None:
+def write_workflow(
+    service: str, path: Path, label: str, compilers: Sequence[str] = (), replace: bool = False
+) -> None:
     """Writes the workflow.
 
     Raises:
@@ -176,4 +200,4 @@ def write_workflow(service: str, path: Path, label: str, replace: bool = False) 
             f"{path} is there already; give --output for another name, or --force to replace it"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, workflow(service, label).encode())
+    write_atomically(path, workflow(service, label, compilers).encode())

@@ -23,11 +23,11 @@ from monomoe_gen.verify import Finding, Rebuilt, findings, rebuild
 
 MAIN_FILE = "monomoe.cu"  # the name under which a bundle gives the bytes of its separate texts
 RESOURCES = {
-    "registers": "registers of a thread",
-    "spill_bytes": "bytes spilled",
-    "local_bytes": "bytes of stack of a thread",
-    "shared_bytes": "bytes of shared memory of a CTA",
-    "threads": "threads of a CTA",
+    "registers": "registers",
+    "spill_bytes": "B spilled",
+    "local_bytes": "B of stack",
+    "shared_bytes": "B of shared memory",
+    "threads": "threads",
 }
 
 
@@ -193,7 +193,7 @@ def _loop_text(old: sass.Loop | None, new: sass.Loop | None) -> str:
     kinds = " / ".join(dict.fromkeys(loop.kind for loop in (old, new) if loop))
     before, after = (loop.instructions if loop else None for loop in (old, new))
     if before == after:
-        return f"{kinds} {after}" + ("" if old == new else " (not the same ones)")
+        return f"{kinds} {after}" + ("" if old == new else " (other opcodes)")
     return f"{kinds} {before or 'none'} -> {after or 'none'}"
 
 

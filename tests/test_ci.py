@@ -76,7 +76,27 @@ def test_init_ci_writes_where_the_service_looks_and_replaces_nothing(
     assert cli.run(["init-ci", "github", "--force"]) == 0
     assert "runs-on: [self-hosted, h200]" in path.read_text()
     assert cli.run(["init-ci", "gitlab", "-o", "other.yml"]) == 0
-    assert (tmp_path / "other.yml").read_text() == ci.workflow("gitlab")
+    compilers = [kernel.compiler for kernel in load(table_folder()).kernels]
+    assert (tmp_path / "other.yml").read_text() == ci.workflow("gitlab", compilers=compilers)
+
+
+@pytest.mark.parametrize(
+    ("compilers", "packages"),
+    [
+        ((), "'.[cuda12,sass]'"),
+        (("nvrtc 0.0",), "'.[cuda12,sass]'"),
+        (("nvrtc 12.9.86",), "'.[cuda12,sass]' nvidia-cuda-nvrtc-cu12==12.9.86"),
+        (
+            ("nvrtc 12.9.86", "nvrtc 13.0.88", "nvrtc 13.0.88"),
+            "'.[cuda13,sass]' nvidia-cuda-nvrtc==13.0.88",
+        ),
+    ],
+)
+def test_the_recorded_compiler_is_installed(compilers: tuple[str, ...], packages: str) -> None:
+    for service in ci.SERVICES:
+        text = ci.workflow(service, compilers=compilers)
+        assert f"--editable {packages}\n" in text
+        yaml.safe_load(text)
 
 
 @pytest.fixture(scope="module")

@@ -465,9 +465,16 @@ def calibrate(
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def init_ci(service: str, label: str, output: Path | None, force: bool) -> None:
-    """Write a CI workflow: checks without a GPU on every push, timed ones on a labelled runner."""
+    """Write a CI workflow: checks without a GPU on every push, timed ones on a labelled runner.
+
+    It installs the compiler that the dispatch table records, so that bytes can be compared.
+    """
+    from monomoe_gen import dispatch
+
+    folder = dispatch.table_folder()
+    known = dispatch.load(folder).kernels if (folder / dispatch.FILE).exists() else ()
     path = output or Path(SERVICES[service].path)
-    write_workflow(service, path, label, force)
+    write_workflow(service, path, label, [kernel.compiler for kernel in known], force)
     say(f"wrote {path}; commit it, and register a runner with the label {label}")
 
 
