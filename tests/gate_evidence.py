@@ -74,10 +74,10 @@ class Case:
 
 def sides(table: Table, device: Device) -> dict[str, Side]:
     """Every dispatched kernel by id, compiled by the compiler that is here."""
-    return {k.id: _compiled(render(k.spec), device) for k in table.kernels}
+    return {k.id: compiled(render(k.spec), device) for k in table.kernels}
 
 
-def _compiled(source: Source, device: Device) -> Side:
+def compiled(source: Source, device: Device) -> Side:
     assert source.spec
     binary = compile_source(source, device.arch)
     image = jobs.image(binary, source.spec.schedule.grid)
@@ -105,7 +105,7 @@ def planted_cases(table: Table, device: Device) -> list[Case]:
             dose,
             Pair(
                 CellId(entry.model, entry.tuned_at, "uniform"),
-                _compiled(source, device),
+                compiled(source, device),
                 known[entry.kernel],
                 None,
                 "paired",

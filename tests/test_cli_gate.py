@@ -196,6 +196,26 @@ def test_reports_are_written_beside_the_answer(
     assert ".md, .json, .xml" in capsys.readouterr().err
 
 
+def test_the_baseline_is_a_folder_of_tables_or_of_one(
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[Any] = []
+    real = inspection.inspect
+    monkeypatch.setattr(
+        inspection, "inspect", lambda d, folder, before, done: asked.append(before) or real()
+    )
+    place = tmp_path / "generated" / DEFAULT
+    place.mkdir(parents=True)
+    answer(capsys, 0, "--baseline", str(place.parent))
+    (place / dispatch.FILE).write_text("{}")
+    answer(capsys, 0, "--baseline", str(place.parent))
+    answer(capsys, 0, "--baseline", str(place))
+    assert asked == [None, place, place]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -148,7 +148,7 @@ def check(
     Every dispatched kernel is rendered and compiled again and compared with the baseline: its
     bytes, registers, spills, shared memory, and the instructions of its main loops. On a GPU it is
     validated and then timed against the baseline's cubin in fresh processes; without one, the
-    report says that nothing was timed.
+    report says that nothing was timed. --model and --tokens choose what is timed.
 
     Exit codes: 6 wrong numbers, 3 something got worse (a kernel slower or larger, or generated/ not
     what the sources give), 5 environment, 4 undecided.
@@ -167,12 +167,13 @@ def check(
     from monomoe_gen.gate_report import Report
 
     threshold, noise = _threshold(device, delta, timed=not untimed)
-    inspection = _inspect(device, baseline)
+    before = _table_of(baseline, device)
+    inspection = _inspect(device, before)
     run = None
     if not untimed:
         plan = Plan(processes, cap, blocks, threshold)
         names = [shape.name for shape in shapes]
-        run = _run(device, inspection, baseline, names, tokens or (), routings, plan)
+        run = _run(device, inspection, before, names, tokens or (), routings, plan)
         if not no_record:
             _record(run, device)
     report = Report(inspection.remarks, run, untimed, noise)
@@ -243,14 +244,20 @@ def _inspect(device: Device, baseline: Path | None) -> Inspection:
 
     folder = dispatch.table_folder(device.slug)
     with progress("compiling", len(dispatch.load(folder).kernels)) as step:
-        return inspect(device, folder, _table_of(baseline, device), done=step)
+        return inspect(device, folder, baseline, done=step)
 
 
 def _table_of(baseline: Path | None, device: Device) -> Path | None:
-    """``baseline`` may be generated/ or the folder of one GPU in it."""
-    if baseline and (baseline / device.slug).is_dir():
-        return baseline / device.slug
-    return baseline
+    """``baseline`` is generated/ or the folder of one GPU in it; None: compare with one's own."""
+    from monomoe_gen import dispatch
+
+    if baseline is None:
+        return None
+    for folder in (baseline / device.slug, baseline):
+        if (folder / dispatch.FILE).is_file():
+            return folder
+    say(f"{baseline} has no table for {device.slug}: comparing with the committed one")
+    return None
 
 
 def _run(
@@ -282,7 +289,7 @@ def _pairs(
 ) -> tuple[list[Pair], dict[CellId, str]]:
     from monomoe_gen import candidates, dispatch
 
-    before = _table_of(baseline, device) or dispatch.table_folder(device.slug)
+    before = baseline or dispatch.table_folder(device.slug)
     return candidates.make_pairs(
         inspection.table, inspection.rebuilt, before, models, tokens, routings
     )
