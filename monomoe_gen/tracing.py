@@ -51,7 +51,7 @@ class Recording:
         """What a reader of the files has to know."""
         spec, env = self.spec, self.env
         spread = sorted(trace.us for trace in self.launches)
-        return {
+        facts = {
             "kernel": f"{spec.shape.name}, up to {spec.token_tile} tokens, {spec.schedule.id}",
             "sources": f"{self.sources_hash[:16]} (rendered with time stamps), {self.compiler}",
             "launch": f"{self.tokens} tokens, {self.routing} routing, cold weights; the median of "
@@ -60,6 +60,12 @@ class Recording:
             "gpu": f"{env.get('gpu')}, driver {env.get('driver')}, SM clock "
             f"{env.get('sm_clock_mhz')} MHz",
         }
+        full = sum(warp.full for warp in self.typical.warps)
+        if full:
+            facts["missing"] = (
+                f"{full} warps had more events than room: their last ones are missing"
+            )
+        return facts
 
 
 def dispatched_spec(device: Device, model: str, tokens: int) -> KernelSpec:

@@ -152,6 +152,20 @@ def test_what_cannot_be_traced_is_refused(
     assert gpu.requests == []
 
 
+def test_missing_events_are_admitted(gpu: type[FakeSandbox], tmp_path: Path) -> None:
+    buffer = Buffer(128)
+    for i in range(RECORDS):
+        if buffer.count[5, PRODUCER] < RECORDS:
+            buffer.mark(5, PRODUCER, Mark.ISSUED, i, 1 + i / 100)
+    gpu.outcome = TraceOutcome("ok", "", (Traced(pack(buffer.records), {"sm_clock_mhz": MHZ}),))
+    found = tracing.record(SPEC, H200, 1, "uniform", 1, gpu())  # type: ignore[arg-type]
+    svg, _ = tracing.write(found, tmp_path)
+    assert "1 warps had more events than room" in svg.read_text()
+    gpu.outcome = TraceOutcome("ok", "", (traced(20),))
+    whole = tracing.record(SPEC, H200, 1, "uniform", 1, gpu())  # type: ignore[arg-type]
+    assert "missing" not in whole.provenance
+
+
 def test_a_kernel_that_hangs_is_an_error(gpu: type[FakeSandbox]) -> None:
     gpu.outcome = TraceOutcome("timeout", "trace 1 tokens: no answer within 30 s, killed", ())
     with pytest.raises(LaunchError, match="no answer within 30 s"):

@@ -87,8 +87,6 @@ def trace(
     print_rows(_rows(recording.typical), form, dict.fromkeys(TIMES, ".2f"))
     for fact in recording.provenance.values():
         say(fact)
-    if any(warp.full for warp in recording.typical.warps):
-        say("some warps had more events than there is room for: their last ones are missing")
     for path in tracing.write(recording, folder):
         say(f"wrote {path}")
 
