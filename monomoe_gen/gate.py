@@ -1,9 +1,9 @@
 """Times candidates against baselines and says what is known of each cell.
 
 Every process of a run is a fresh worker in the sandbox. For each undecided cell it times blocks of
-baseline, candidate, candidate, baseline; where there is no other binary to compare with, the
-candidate next to the stream floor. `regress` decides after 4, 8, 16 processes; a decided cell is
-not timed again. Candidates are validated before anything is timed.
+baseline, candidate, candidate, baseline, or the other way round in turns; where there is no other
+binary to compare with, the candidate next to the stream floor. `regress` decides after 4, 8, 16
+processes; a decided cell is not timed again. Candidates are validated before anything is timed.
 """
 
 from __future__ import annotations

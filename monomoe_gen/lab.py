@@ -86,41 +86,68 @@ class Lab:
             self._same_gpu(box)
             for cell in cells:
                 began = time.monotonic()
-                for _ in range(blocks):
+                for block in range(blocks):
                     if cell.verdict is None:
                         self._step(f"process {process + 1}: {cell.pair.cell}")
-                        self._block(box, cell, process)
+                        # Whatever is special about the first place falls on either in turn.
+                        self._block(box, cell, process, swapped=(process + block) % 2 == 1)
                 cell.seconds += time.monotonic() - began
 
-    def _block(self, box: Sandbox, cell: State, process: int) -> None:
+    def _block(self, box: Sandbox, cell: State, process: int, swapped: bool) -> None:
+        if cell.pair.method == "paired":
+            block = self._paired(box, cell, swapped)
+        else:
+            block = self._against_floor(box, cell)
+        if block:
+            cell.blocks.append(Block(process, *block))
+
+    def _paired(self, box: Sandbox, cell: State, swapped: bool) -> tuple[float, float] | None:
+        """Log ratios of times and of clocks; ``swapped`` begins and ends with the candidate."""
         new, old = cell.pair.candidate, cell.pair.baseline
-        paired = cell.pair.method == "paired"
+        assert old
+        outer, inner = (new, old) if swapped else (old, new)
+        answers = self._answers(box, cell, (outer, inner, inner, outer), BLOCK)
+        if answers is None:
+            return None
+        sign = -1 if swapped else 1
+        times = [Timing(answer.samples).median_us for answer in answers]
+        cell.candidate_us += (times[0], times[3]) if swapped else times[1:3]
+        cell.baseline_us += times[1:3] if swapped else (times[0], times[3])
+        clocks = [clock for answer in answers if (clock := _clock(answer))]
+        clock = regress.abba(*clocks) if len(clocks) == len(times) else 0.0
+        return sign * regress.abba(*times), sign * clock
+
+    def _against_floor(self, box: Sandbox, cell: State) -> tuple[float, float] | None:
+        """Log ratios of time / floor and of the clock to what is recorded of them."""
+        recorded = cell.pair.recorded
+        assert recorded
+        answers = self._answers(box, cell, (cell.pair.candidate,), FULL)  # as the record was made
+        if answers is None:
+            return None
+        (answer,) = answers
+        assert answer.floor
+        time_us, clock = Timing(answer.samples).median_us, _clock(answer)
+        cell.candidate_us.append(time_us)
+        ratio = math.log(time_us / answer.floor.stream_us / recorded.ratio)
+        if clock is None or recorded.clock_mhz is None:
+            return ratio, 0.0
+        return ratio, math.log(clock / recorded.clock_mhz)
+
+    def _answers(
+        self, box: Sandbox, cell: State, sides: Sequence[Side], effort: Effort
+    ) -> list[Cell] | None:
+        """What timing ``sides`` in turn gives; None if the block is lost or the cell closed."""
         answers = []
-        for side in (old, new, new, old) if paired and old else (new,):
-            effort = BLOCK if paired else FULL  # a recorded time is of a full measurement
+        for side in sides:
             answer = self._time(box, cell, side, effort)
             if answer is None:
-                return
+                return None
             answers.append(answer)
-        if any(_throttled(answer) for answer in answers):
+        if any(map(_throttled, answers)):
             cell.discarded += 1
-            return
-        times = [Timing(answer.samples).median_us for answer in answers]
-        clocks = [_clock(answer) for answer in answers]
+            return None
         cell.floors_us += [answer.floor.stream_us for answer in answers if answer.floor]
-        if paired:
-            ratio = regress.abba(*times)
-            clock = regress.abba(*clocks) if all(clocks) else 0.0  # type: ignore[arg-type]
-            cell.candidate_us += times[1:3]
-            cell.baseline_us += (times[0], times[3])
-        else:
-            recorded, floor = cell.pair.recorded, answers[0].floor
-            assert recorded and floor
-            ratio = math.log(times[0] / floor.stream_us / recorded.ratio)
-            known = clocks[0] and recorded.clock_mhz
-            clock = math.log(clocks[0] / recorded.clock_mhz) if known else 0.0  # type: ignore
-            cell.candidate_us.append(times[0])
-        cell.blocks.append(Block(process, ratio, clock))
+        return answers
 
     def _time(self, box: Sandbox, cell: State, side: Side, effort: Effort) -> Cell | None:
         """The answer; None closes the cell."""

@@ -87,7 +87,10 @@ def test_blocks_are_baseline_candidate_candidate_baseline(check: Check) -> None:
     assert validation.validate and validation.timed is None
     assert validation.kernel.cubin == b""
     assert len(timings) == 4 * 2 * 4
-    assert [t.kernel.cubin for t in timings[:8]] == 2 * [b"baseline", b"", b"", b"baseline"]
+    old, new = b"baseline", b""
+    turns = [old, new, new, old, new, old, old, new]  # the other way round in every second block
+    assert [t.kernel.cubin for t in timings[:8]] == turns
+    assert [t.kernel.cubin for t in timings[8:16]] == turns[4:] + turns[:4]
     assert all(t.timed and t.timed.replays == BLOCK.replays and not t.validate for t in timings)
 
 

@@ -1,23 +1,21 @@
-"""The regression gate on the command line: check, calibrate, init-ci."""
+"""The regression gate on the command line: check; with it come calibrate and init-ci."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monomoe_gen.ci import LABEL, SERVICES, write_workflow
-from monomoe_gen.cli.options import TIMED_ROUTINGS, TokensType, models_option
+from monomoe_gen.cli.gate_history import record, show_drift
+from monomoe_gen.cli.gate_setup import COMMANDS as SETUP
+from monomoe_gen.cli.gate_setup import blocks_option, tokens_option
+from monomoe_gen.cli.options import TIMED_ROUTINGS, models_option
 from monomoe_gen.cli.output import format_option, print_json, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN, Device
-from monomoe_gen.errors import EnvironmentProblem, MonomoeError
-from monomoe_gen.paths import checkout
+from monomoe_gen.errors import EnvironmentProblem
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -53,9 +51,6 @@ class _Failures(click.ParamType):
         return () if value == "none" else names
 
 
-tokens_option = click.option(
-    "--tokens", type=TokensType(), help="Token counts, comma separated. Default: the tuned ones."
-)
 routings_option = click.option(
     "--routing",
     "routings",
@@ -71,13 +66,6 @@ processes_option = click.option(
     default=4,
     show_default=True,
     help="Fresh processes before a first verdict.",
-)
-blocks_option = click.option(
-    "--blocks",
-    type=click.IntRange(1, 64),
-    default=2,
-    show_default=True,
-    help="Blocks of baseline, candidate, candidate, baseline in a process.",
 )
 
 
@@ -154,7 +142,7 @@ def check(
     what the sources give), 5 environment, 4 undecided.
     """
     if history:
-        return _history(form)
+        return WORSE if show_drift(form) else None
     if no_gpu and require_gpu:
         raise click.UsageError("--no-gpu and --require-gpu exclude each other")
     if cap < processes:
@@ -175,7 +163,7 @@ def check(
         names = [shape.name for shape in shapes]
         run = _run(device, inspection, before, names, tokens or (), routings, plan)
         if not no_record:
-            _record(run, device)
+            record(run, device)
     report = Report(inspection.remarks, run, untimed, noise)
     _print(report, form)
     fails = dict.fromkeys(fail_on, True)
@@ -316,173 +304,4 @@ def _print(report: Report, form: str) -> None:
     click.echo(f"\n{report.headline}")
 
 
-def _record(run: Run, device: Device) -> None:
-    from monomoe_gen import history
-
-    at = datetime.now(timezone.utc).isoformat("T", "seconds")
-    commit = _commit()
-    driver = run.env.get("driver")
-    rows = [
-        history.Row(
-            at=at,
-            commit=commit,
-            gpu=device.slug,
-            uuid=str(run.env["uuid"]),
-            driver=None if driver is None else str(driver),
-            model=result.cell.model,
-            tokens=result.cell.tokens,
-            routing=result.cell.routing,
-            kernel=result.kernel,
-            sources_hash=result.sources_hash,
-            compiler=result.compiler,
-            method=result.method,
-            verdict=result.verdict.value,
-            effect=result.judgement.effect if result.judgement else None,
-            time_us=result.time_us,
-            floor_us=result.floor_us,
-        )
-        for result in run.cells
-        if result.time_us and result.floor_us
-    ]
-    if rows:
-        history.append(history.history_path(), rows)
-
-
-def _commit() -> str | None:
-    """The commit that CI or git names."""
-    for variable in ("GITHUB_SHA", "CI_COMMIT_SHA"):
-        if os.environ.get(variable):
-            return os.environ[variable]
-    command = ["git", "-C", str(checkout() or Path.cwd()), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
-
-
-def _history(form: str) -> int | None:
-    from monomoe_gen import history, regress
-
-    path = history.history_path()
-    found = history.drift(history.read(path))
-    if not found:
-        say(f"{path} has no timed checks yet")
-    rows = [
-        {
-            "gpu": series.gpu,
-            "model": series.model,
-            "tokens": series.tokens,
-            "routing": series.routing,
-            "runs": series.runs,
-            "changes": "; ".join(f"{at} {step:+.1%}" for at, step in series.steps),
-            "in_all": f"{series.change:+.1%}",
-        }
-        for series in found
-    ]
-    print_rows(rows, form)
-    return WORSE if any(series.change > regress.LEAST_DELTA for series in found) else None
-
-
-@click.command()
-@models_option("every dispatched one")
-@tokens_option
-@click.option(
-    "--processes",
-    type=click.IntRange(4, 256),
-    default=8,
-    show_default=True,
-    help="Fresh processes for each comparison.",
-)
-@blocks_option
-@format_option
-def calibrate(
-    shapes: tuple[Shape, ...],
-    tokens: tuple[int, ...] | None,
-    processes: int,
-    blocks: int,
-    form: str,
-) -> int | None:
-    """Measure how much equal kernels seem to differ on this GPU: its A/A floor.
-
-    Every dispatched kernel is compared with itself, and with a cubin of the same instructions that
-    lie elsewhere in memory. `check` takes no threshold below twice what is found.
-    """
-    from monomoe_gen import candidates, dispatch, gate, jobs, noise, regress, remeasure
-    from monomoe_gen.sandbox import Sandbox
-    from monomoe_gen.verify import rebuild
-
-    device = remeasure.require_device()
-    folder = dispatch.table_folder(device.slug)
-    table = dispatch.load(folder)
-    with progress("compiling", len(table.kernels)) as step:
-        rebuilt = rebuild(device, table, step)
-    names = [shape.name for shape in shapes]
-    pairs, failed = candidates.make_pairs(
-        table, rebuilt, folder, names, tokens or (), TIMED_ROUTINGS[:1]
-    )
-    for cell, reason in failed.items():
-        raise MonomoeError(f"{cell}: does not compile: {reason}")
-    identical, moved = candidates.a_a_pairs(pairs, device)
-    floors = jobs.compile_floors(device)
-    with progress("timing", None) as step:
-        found, env = gate.compare(
-            [*identical, *moved], gate.Plan(processes, blocks=blocks), floors, device, Sandbox, step
-        )
-    first_look = gate.Plan().processes
-    measured = noise.Noise(
-        uuid=str(env["uuid"]),
-        driver=None if env.get("driver") is None else str(env["driver"]),
-        identical=regress.noise_floor(found[: len(identical)], first_look),
-        placement=regress.noise_floor(found[len(identical) :], first_look),
-        cells=len(pairs),
-        processes=processes,
-        at=datetime.now(timezone.utc).isoformat("T", "seconds"),
-    )
-    path = noise.noise_path(device.slug)
-    noise.store(path, measured)
-    floors_found = {
-        "identical cubins": measured.identical,
-        "the same code at another place": measured.placement,
-        "threshold of a check": regress.threshold(measured.floor),
-    }
-    print_rows(
-        [{"comparison": name, "difference": value} for name, value in floors_found.items()],
-        form,
-        {"difference": ".2%"},
-    )
-    say(f"wrote {path}")
-    return None
-
-
-@click.command("init-ci")
-@click.argument("service", type=click.Choice(sorted(SERVICES)))
-@click.option(
-    "--label",
-    default=LABEL,
-    show_default=True,
-    metavar="NAME",
-    help="Label or tag of the runners that have the GPU.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write. Default: where the service looks, below the current folder.",
-)
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
-def init_ci(service: str, label: str, output: Path | None, force: bool) -> None:
-    """Write a CI workflow: checks without a GPU on every push, timed ones on a labelled runner.
-
-    It installs the compiler that the dispatch table records, so that bytes can be compared.
-    """
-    from monomoe_gen import dispatch
-
-    folder = dispatch.table_folder()
-    known = dispatch.load(folder).kernels if (folder / dispatch.FILE).exists() else ()
-    path = output or Path(SERVICES[service].path)
-    write_workflow(service, path, label, [kernel.compiler for kernel in known], force)
-    say(f"wrote {path}; commit it, and register a runner with the label {label}")
-
-
-COMMANDS = (check, calibrate, init_ci)
+COMMANDS = (check, *SETUP)
