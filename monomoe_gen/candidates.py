@@ -17,6 +17,7 @@ from monomoe_gen.placement import code_of, moved
 from monomoe_gen.protocol import Image
 from monomoe_gen.render import Source, render
 from monomoe_gen.schedule import KernelSpec
+from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
 from monomoe_gen.verify import Rebuilt
 
@@ -98,7 +99,8 @@ def make_pairs(
         for count in tokens or tuned:
             match = dispatch.lookup(table, model, count)
             found = kernels[match.kernel.id]
-            old = _baseline_side(before, baseline, model, count)
+            assert found.source.spec, "only operator kernels are dispatched"
+            old = _baseline_side(before, baseline, found.source.spec.shape, count)
             recorded = _recorded(match.entry, records) if match.how == "exact" else None
             for routing in routings:
                 cell = CellId(model, count, routing)
@@ -148,16 +150,20 @@ def _side(source: Source, binary: KernelBinary) -> Side:
     return Side(source.spec, image, binary.sources_hash, binary.compiler)
 
 
-def _baseline_side(table: Table, folder: Path, model: str, tokens: int) -> Side | None:
+def _baseline_side(table: Table, folder: Path, shape: Shape, tokens: int) -> Side | None:
+    """The kernel of ``table``, unless it is of another problem than ``shape``."""
     try:
-        kernel = dispatch.lookup(table, model, tokens).kernel
+        kernel = dispatch.lookup(table, shape.name, tokens).kernel
         cubin = dispatch.read_cubin(folder, kernel)
     except (NoKernel, DatabaseError):
+        return None
+    if replace(kernel.shape, source=shape.source) != shape:
         return None
     image = Image(
         kernel.kernel_name, cubin, kernel.schedule.grid, kernel.threads, kernel.shared_bytes
     )
-    return Side(kernel.spec, image, kernel.sources_hash, kernel.compiler)
+    spec = replace(kernel.spec, shape=shape)
+    return Side(spec, image, kernel.sources_hash, kernel.compiler)
 
 
 def _recorded(entry: Entry, records: Sequence[Record]) -> Recorded | None:

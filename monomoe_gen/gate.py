@@ -169,9 +169,8 @@ def _settle_untimed(cells: Iterable[State]) -> None:
         if cell.pair.method == "same":
             cell.close(Verdict.OK, "the same binary as the baseline: not timed")
         elif cell.pair.method == "none":
-            cell.close(
-                Verdict.INCONCLUSIVE, "no baseline cubin and no recorded ratio to compare with"
-            )
+            reason = cell.message or "no baseline cubin"
+            cell.close(Verdict.INCONCLUSIVE, f"{reason}, and no recorded ratio to compare with")
 
 
 def _judge(cells: Iterable[State], plan: Plan) -> None:
@@ -188,7 +187,7 @@ def _judge(cells: Iterable[State], plan: Plan) -> None:
         if cell.verdict is None:
             cell.judgement = judgement
             if judgement.verdict is not Verdict.INCONCLUSIVE:
-                cell.close(judgement.verdict, "")
+                cell.close(judgement.verdict, cell.message)
 
 
 def _result(cell: State) -> CellResult:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from monomoe_gen import jobs, regress
 from monomoe_gen.bench import FULL, Effort, Timing
-from monomoe_gen.candidates import Pair, Side
+from monomoe_gen.candidates import Method, Pair, Side
 from monomoe_gen.device import Device, device_slug
 from monomoe_gen.errors import EnvironmentProblem
 from monomoe_gen.protocol import Cell, Env
 from monomoe_gen.regress import Block, Judgement, Verdict
 from monomoe_gen.sandbox import Sandbox
+from monomoe_gen.shapes import Shape
 
 BLOCK = Effort(warmups=5, replays=50)  # a process draws once, however long it measures
 THROTTLED = {"sw_power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"}
@@ -50,33 +51,42 @@ class Lab:
         self._device, self._floors, self._open, self._step = device, floors, open_sandbox, step
 
     def validate(self, cells: Sequence[State]) -> None:
-        """Closes the cells whose candidate does not run or computes wrong numbers."""
+        """Closes the cells whose candidate does not run or computes wrong numbers.
+
+        A baseline that does so, for instance since it was launched with other arguments, is none:
+        the recorded ratio takes its place if there is one.
+        """
         if not cells:
             return
         with self._open() as box:
             self._same_gpu(box)
-            groups: dict[tuple[str, bytes], list[State]] = {}
-            for cell in cells:
-                image = cell.pair.candidate.image
-                groups.setdefault((image.name, image.cubin), []).append(cell)
-            for group in groups.values():
-                self._validate(box, group)
+            for group in _by_image(cells, lambda cell: cell.pair.candidate):
+                for cell, problem in self._problems(box, group):
+                    cell.close(Verdict.WRONG, problem)
+            paired = [cell for cell in undecided(cells) if cell.pair.method == "paired"]
+            for group in _by_image(paired, lambda cell: cell.pair.baseline):
+                for cell, problem in self._problems(box, group):
+                    method: Method = "floor" if cell.pair.recorded else "none"
+                    cell.pair = replace(cell.pair, baseline=None, method=method)
+                    cell.message = f"the baseline's cubin is of no use: {problem}"
 
-    def _validate(self, box: Sandbox, group: Sequence[State]) -> None:
-        side = group[0].pair.candidate
-        tokens = sorted({cell.pair.cell.tokens for cell in group})
+    def _problems(
+        self, box: Sandbox, group: Sequence[tuple[State, Side]]
+    ) -> Iterator[tuple[State, str]]:
+        """The cells for which the one kernel of ``group`` is not right, and why."""
+        side = group[0][1]
+        tokens = sorted({cell.pair.cell.tokens for cell, _ in group})
         self._step(f"validating {side.spec.id}")
-        request = jobs.measure(
-            side.spec, side.image, tokens, group[0].pair.cell.routing, validate=True, timed=None
-        )
+        routing = group[0][0].pair.cell.routing
+        request = jobs.measure(side.spec, side.image, tokens, routing, validate=True, timed=None)
         outcome = box.measure(request)
         answers = {answer.tokens: answer for answer in outcome.cells}
-        for cell in group:
+        for cell, _ in group:
             answer = answers.get(cell.pair.cell.tokens)
             if answer is None:
-                cell.close(Verdict.WRONG, f"{outcome.status}: {outcome.message}")
+                yield cell, f"{outcome.status}: {outcome.message}"
             elif answer.status != "ok":
-                cell.close(Verdict.WRONG, f"{answer.status}: {answer.message}")
+                yield cell, f"{answer.status}: {answer.message}"
 
     def measure(self, cells: Sequence[State], process: int, blocks: int) -> None:
         """One fresh process: ``blocks`` blocks of every cell, all blocks of a cell together."""
@@ -188,6 +198,19 @@ class Lab:
 def undecided(cells: Iterable[State]) -> list[State]:
     """Those without a verdict."""
     return [cell for cell in cells if cell.verdict is None]
+
+
+def _by_image(
+    cells: Iterable[State], side_of: Callable[[State], Side | None]
+) -> list[list[tuple[State, Side]]]:
+    """The cells and their kernels, those of one binary and shape together."""
+    groups: dict[tuple[Shape, str, bytes], list[tuple[State, Side]]] = {}
+    for cell in cells:
+        side = side_of(cell)
+        if side:
+            key = (side.spec.shape, side.image.name, side.image.cubin)
+            groups.setdefault(key, []).append((cell, side))
+    return list(groups.values())
 
 
 def _throttled(answer: Cell) -> bool:

@@ -83,9 +83,10 @@ def test_a_clear_case_is_decided_at_the_first_look(
 def test_blocks_are_baseline_candidate_candidate_baseline(check: Check) -> None:
     gpu = Gpu()
     check(gpu, pair())
-    validation, *timings = gpu.asked
-    assert validation.validate and validation.timed is None
-    assert validation.kernel.cubin == b""
+    *validations, _ = gpu.asked[:3]
+    timings = gpu.asked[2:]
+    assert all(v.validate and v.timed is None for v in validations)
+    assert [v.kernel.cubin for v in validations] == [b"", b"baseline"]
     assert len(timings) == 4 * 2 * 4
     old, new = b"baseline", b""
     turns = [old, new, new, old, new, old, old, new]  # the other way round in every second block
@@ -133,10 +134,23 @@ def test_a_candidate_that_does_not_run_is_wrong_and_the_others_go_on(
     assert run.cells[0].message == message
 
 
-def test_a_baseline_that_does_not_run_is_not_the_candidates_fault(check: Check) -> None:
-    result = only(check(Gpu(), pair(old="crash")))
+def test_a_baseline_that_stops_running_is_not_the_candidates_fault(check: Check) -> None:
+    result = only(check(Gpu(), pair(old="hang_timed")))
     assert result.verdict is Verdict.ENVIRONMENT
-    assert "the baseline does not run here: launch_error" in result.message
+    assert "the baseline does not run here: timeout" in result.message
+
+
+@pytest.mark.parametrize("old", ["crash", "hang", "wrong", "refuse"])
+def test_a_baseline_that_is_not_right_is_none(check: Check, old: str) -> None:
+    lost = pair(old=old)
+    result = only(check(Gpu(), lost))
+    assert (result.verdict, result.method) == (Verdict.INCONCLUSIVE, "none")
+    assert result.message.startswith("the baseline's cubin is of no use: ")
+    assert result.message.endswith(", and no recorded ratio to compare with")
+    known = replace(lost, recorded=Recorded(RATIO, CLOCK_MHZ))
+    result = only(check(Gpu(noise=0.001), known))
+    assert (result.verdict, result.method) == (Verdict.OK, "floor")
+    assert result.message.startswith("the baseline's cubin is of no use: ")
 
 
 def test_without_a_baseline_the_ratio_to_the_floor_decides(check: Check) -> None:

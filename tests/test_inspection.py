@@ -1,6 +1,7 @@
 """What `check` finds without a GPU, in a small project of its own with real compilations."""
 
 import dataclasses
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -188,8 +189,7 @@ def test_loops_are_reported_next_to_those_of_the_baseline(
     remark = one(place.inspect(), "loops")
     assert remark.status == "note"
     assert remark.message == (
-        "instructions of the main loops: copy 5 (other opcodes), matrix 7 -> 9, "
-        "matrix none -> 1"
+        "instructions of the main loops: copy 5 (other opcodes), matrix 7 -> 9, matrix none -> 1"
     )
 
 
@@ -215,6 +215,21 @@ def test_what_is_compared_with_what(place: Place, tmp_path: Path) -> None:
     next(place.folder.glob("*.cubin")).unlink()
     (lost,) = pairs(place)
     assert (lost.method, lost.baseline) == ("floor", None)
+
+
+def test_a_baseline_of_another_problem_is_none(place: Place, tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    shutil.copytree(place.folder, before)
+    (place.templates / "body.cuh").write_text(GREEDY)
+    path = before / dispatch.FILE
+    text = path.read_text()
+    path.write_text(text.replace('"source": "', '"source": "once '))
+    (said,) = pairs(place, before)
+    assert said.method == "paired" and said.baseline
+    assert said.baseline.spec.shape == said.candidate.spec.shape
+    path.write_text(text.replace('"renormalize": true', '"renormalize": false'))
+    (other,) = pairs(place, before)
+    assert (other.method, other.baseline) == ("floor", None)
 
 
 def test_a_kernel_that_does_not_compile_has_no_pair(place: Place) -> None:
