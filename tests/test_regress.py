@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from monomoe_gen import regress
 from monomoe_gen.errors import MonomoeError
@@ -162,6 +163,26 @@ def test_holm_asks_more_of_each_cell_when_there_are_many() -> None:
     assert alone["a"].verdict is Verdict.REGRESSION
     assert crowd["a"].verdict is Verdict.INCONCLUSIVE
     assert crowd["b0"].verdict is Verdict.OK
+
+
+def test_holm_steps_down() -> None:
+    """A cell that half the level would not convict is convicted once the clearer one is out."""
+    clear, borderline = (
+        blocks_of([0.08, 0.081, 0.079, 0.08]),
+        blocks_of([0.036, 0.033, 0.024, 0.029]),
+    )
+    quiet = blocks_of([0.001, -0.001, 0.002, -0.002])
+    assert regress.judge({"a": clear, "b": borderline}, 0.02)["b"].verdict is Verdict.REGRESSION
+    assert regress.judge({"a": quiet, "b": borderline}, 0.02)["b"].verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("processes", [4, 8])
+def test_intervals_of_few_processes_are_as_wide_as_students(processes: int) -> None:
+    values = np.random.default_rng(3).normal(0, 0.01, processes)
+    found = regress.estimate(blocks_of(values.tolist()))
+    expected = stats.t.ppf(0.975, processes - 1) * values.std(ddof=1) / math.sqrt(processes)
+    assert found.high(0.025) - found.effect == pytest.approx(expected, rel=0.1)
+    assert found.effect - found.low(0.025) == pytest.approx(expected, rel=0.1)
 
 
 def test_every_look_spends_its_share() -> None:
