@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass as plain_dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +137,7 @@ def drift(rows: Iterable[Row]) -> list[Drift]:
 def _drift(key: tuple[str, str, int, str], runs: Sequence[Row]) -> Drift:
     values = np.log([row.time_us / row.floor_us for row in runs])
     bounds = [0, *_change_points(values), len(values)]
-    levels = [float(np.median(values[a:b])) for a, b in zip(bounds, bounds[1:], strict=False)]
+    levels = [float(np.median(values[a:b])) for a, b in pairwise(bounds)]
     steps = tuple(
         (runs[start].at, math.expm1(after - before))
         for start, before, after in zip(bounds[1:], levels, levels[1:], strict=False)

@@ -21,8 +21,8 @@ from monomoe_gen.cli import (
     report,
     serve,
     shape,
-    sketch,
     simulation,
+    sketch,
     tracing,
     tuning,
 )
