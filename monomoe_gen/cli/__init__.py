@@ -35,10 +35,11 @@ from monomoe_gen.errors import (
 )
 
 OK, INTERNAL, USAGE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 5, 130
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 @click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=_CONTEXT,
     epilog="Exit codes: 0 ok, 1 internal error, 2 usage or configuration, 3 something got "
     "worse (a slower or larger kernel, generated files that are not what the sources give), 4 "
     "undecided, 5 environment (no GPU, another GPU), 6 wrong numbers, 130 interrupted.",
@@ -46,6 +47,17 @@ OK, INTERNAL, USAGE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 5, 130
 @click.version_option(__version__, prog_name="monomoe-gen")
 def monomoe_gen() -> None:
     """Generate, tune and serve single-launch CUDA kernels for block-FP8 MoE decode."""
+
+
+def _adopt(parent: click.Group, command: click.Command) -> None:
+    """Adds ``command`` with the common settings of its own, as it may be invoked without a parent.
+
+    click makes a command's help option once, from the settings of the first context that asks.
+    """
+    command.context_settings.update(_CONTEXT)
+    parent.add_command(command)
+    for child in getattr(command, "commands", {}).values():
+        child.context_settings.update(_CONTEXT)
 
 
 for module in (
@@ -64,7 +76,7 @@ for module in (
     health,
 ):
     for command in module.COMMANDS:
-        monomoe_gen.add_command(command)
+        _adopt(monomoe_gen, command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
