@@ -8,7 +8,11 @@ that the kernel still compiles.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +66,8 @@ def emit(
 
     `models` are names of shapes, by default all that have records of `device`; entries of other
     models stay. So do entries whose records speak of older sources: they are named in the notes.
+    A folder that has lost its table is rebuilt for every recorded model. One emission at a time
+    works in a folder; another one waits.
     `database` and `folder` default to the project's ``tuning_db`` and ``generated/<gpu>``.
 
     Raises:
@@ -70,7 +76,27 @@ def emit(
         EnvironmentProblem: no usable NVRTC.
     """
     folder = folder or dispatch.table_folder(device.slug)
-    old = dispatch.load(folder) if (folder / dispatch.FILE).exists() else Table(device, (), ())
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _alone_in(folder):
+            return _emit(device, models, database, folder, done)
+    finally:
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _emit(
+    device: Device,
+    models: Sequence[str] | None,
+    database: Path | None,
+    folder: Path,
+    done: Done,
+) -> Emission:
+    old = Table(device, (), ())
+    if (folder / dispatch.FILE).exists():
+        old = dispatch.load(folder)
+    elif models and orphans(folder, old):
+        models = None  # the kernels of other models would be taken for orphans
     notes: list[str] = []
     choices: list[_Choice] = []
     for model in models or _recorded_models(device, database):
@@ -101,12 +127,22 @@ def emit(
     )
     files[dispatch.FILE] = dispatch.dump(table).encode()
     files[c_header.FILE] = c_header.c_header(table).encode()
-    folder.mkdir(parents=True, exist_ok=True)
     written = tuple(name for name, data in files.items() if _replace(folder / name, data))
     removed = tuple(path.name for path in orphans(folder, table))
     for name in removed:
         (folder / name).unlink()
     return Emission(dispatch.load(folder), written, removed, tuple(notes))
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock; it goes with the process, whatever ends it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _recorded_models(device: Device, database: Path | None) -> list[str]:
@@ -168,12 +204,35 @@ def _settle(
                 )
             return dataclasses.replace(kernel, shape=spec.shape), cubin
     if binary.text_hash not in measured:
+        timed = _timed(choices, binary, folder)
+        if timed:
+            return timed
         compilers = " and ".join(sorted({c.record.compiler for c in choices}))
         notes.append(
             f"{spec.id}: compiled by {binary.compiler}, but the recorded time is of a binary by "
             f"{compilers}"
         )
     return _kernel(spec, binary), binary.cubin
+
+
+def _timed(
+    choices: Sequence[_Choice], binary: KernelBinary, folder: Path
+) -> tuple[Kernel, bytes] | None:
+    """The cubin in the folder, if it is the binary that a record timed: no table has to say so."""
+    spec = _spec(choices[0].source)
+    path = folder / f"{spec.id}.cubin"
+    data = path.read_bytes() if path.exists() else b""
+    digest = hashlib.sha256(data).hexdigest()
+    for record in (choice.record for choice in choices):
+        if record.binary and record.binary.text_hash == digest:
+            kernel = dataclasses.replace(
+                _kernel(spec, binary),
+                registers=record.binary.registers,
+                compiler=record.compiler,
+                cubin_sha256=digest,
+            )
+            return kernel, data
+    return None
 
 
 def _present(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes under a temporary name in the same folder, then renames. The folder must exist."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -18,5 +22,6 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise

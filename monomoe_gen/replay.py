@@ -51,6 +51,13 @@ def replay(
             f"nothing is recorded for {shape.name} on {device.name} ({path}); run "
             f"`monomoe-gen tune --model {shape.name}` on a machine with that GPU"
         )
+    if not recorded and not ledger.stale:
+        asked = ", ".join(map(str, plan.tokens))
+        raise EnvironmentProblem(
+            f"none of the {len(records)} records of {shape.name} ({path}) is of {plan.routing} "
+            f"routing and {asked} tokens; run `monomoe-gen tune --model "
+            f"{shape.name}` with these options on a machine with that GPU"
+        )
     if ledger.stale:
         say(f"{len(ledger.stale)} records are of older sources and do not count")
     favourites = cost.favourites([ledger.spec(s) for s in recorded], plan.tokens)

@@ -30,6 +30,8 @@ def read_json(kind: type[_T], path: Path) -> _T:
         return typing.cast(_T, _value(kind, json.loads(text), ""))
     except OSError as error:
         raise DatabaseError(path, 0, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DatabaseError(path, 0, f"is not UTF-8 text: {error.reason}") from None
     except json.JSONDecodeError as error:
         raise DatabaseError(path, error.lineno, f"is not JSON: {error.msg}") from None
     except _Problem as problem:

@@ -145,6 +145,7 @@ def test_explain_names_the_rule_and_the_nearest_legal_schedule(
         (DatabaseError("file", 3, "reason"), 2),
         (EnvironmentProblem("no GPU"), 5),
         (MonomoeError("other"), 2),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), 2),
         (KeyboardInterrupt(), 130),
     ],
     ids=lambda value: type(value).__name__,
@@ -165,10 +166,20 @@ def test_exit_codes_of_errors(
     assert "Traceback" not in err
 
 
+def test_a_path_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = ask(
+        capsys, "draw", "--model", "qwen3.5-35b", "--tokens", "1", "-o", "/none/x.svg"
+    )
+    assert code == 2
+    assert "/none/x.svg" in err
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("nonsense",), "No such command"),
+        (("tune", "--model", "qwen3.5-35b", "--seed", "-5"), "--seed"),
         (("space",), "--model"),
         (("space", "--model", "qwen9"), "no such shape; known are"),
         (("space", "--model", "none.yaml"), "cannot be read"),

@@ -222,6 +222,7 @@ def test_the_baseline_is_a_folder_of_tables_or_of_one(
         ("--no-gpu", "--require-gpu"),
         ("--processes", "8", "--max-processes", "4"),
         ("--fail-on", "everything"),
+        ("--fail-on", ""),
         ("--delta", "1"),
     ],
 )

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,26 @@ def test_a_missing_cubin_is_compiled_and_the_difference_is_said(place: Place) ->
     (note,) = place.emit().notes
     assert "the recorded time is of a binary by nvrtc 99.0.1" in note
     assert place.emit().written == ()
+
+
+def test_a_lost_table_costs_no_kernel(place: Place) -> None:
+    as_if_by_another_compiler(place)
+    place.record(1, 18.0, model=OTHER_MODEL)
+    place.emit()
+    before = place.files()
+    (place.folder / dispatch.FILE).unlink()
+    emission = place.emit(OTHER_MODEL)
+    assert emission.removed == ()
+    assert place.files() == before
+
+
+def test_two_emissions_at_once_keep_both_models(place: Place) -> None:
+    place.record(1, 14.0)
+    place.record(1, 18.0, model=OTHER_MODEL)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(place.emit, (MODEL, OTHER_MODEL)))
+    assert {e.model for e in dispatch.load(place.folder).entries} == {MODEL, OTHER_MODEL}
+    assert not place.wrong()
 
 
 def test_records_of_older_sources_do_not_speak_for_new_ones(place: Place) -> None:

@@ -96,6 +96,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except MonomoeError as error:
         click.echo(f"error: {error}", err=True)
         return exit_code(error)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.stdout = None  # nothing is left to flush at exit
+        return OK
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        return USAGE
+    except UnicodeDecodeError as error:
+        click.echo(f"error: a file is not UTF-8 text: {error}", err=True)
+        return USAGE
     return result if isinstance(result, int) else OK
 
 

@@ -46,7 +46,7 @@ class _Failures(click.ParamType):
         if isinstance(value, tuple):
             return value
         names = tuple(part.strip().lower() for part in value.split(",") if part.strip())
-        if value != "none" and not set(names) <= set(CODES):
+        if value != "none" and not (names and set(names) <= set(CODES)):
             self.fail(f"{value!r}: choose from {', '.join(CODES)}, or none", param, ctx)
         return () if value == "none" else names
 

@@ -37,7 +37,13 @@ DEFAULT_BUDGET_S = 600.0
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
-@click.option("--seed", default=0, show_default=True, help="Of the inputs and of the search order.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Of the inputs and of the search order.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
 def tune(
