@@ -248,9 +248,16 @@ def _torn_message(path: Path, content: bytes, torn: int) -> str:
 
 
 def _check_header(path: Path, line: bytes) -> None:
-    found = _parse(_HEADER, path, 1, line).format
-    if found != FORMAT:
-        raise DatabaseError(path, 1, f"format {found}, this program reads format {FORMAT}")
+    found = _parse(_HEADER, path, 1, line)
+    if found.format != FORMAT:
+        raise DatabaseError(path, 1, f"format {found.format}, this program reads format {FORMAT}")
+    if (found.gpu, found.shape) != (path.parent.name, path.stem):
+        raise DatabaseError(
+            path,
+            1,
+            f"holds {found.shape} on {found.gpu}, so its place is {found.gpu}/{found.shape}.jsonl; "
+            "give it back its name, or start a new file",
+        )
 
 
 def _parse(adapter: pydantic.TypeAdapter[_T], path: Path, number: int, line: bytes) -> _T:

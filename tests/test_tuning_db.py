@@ -127,6 +127,14 @@ def test_broken_lines_and_other_formats_are_refused(path: Path) -> None:
         tuning_db.append(path, record())
 
 
+def test_a_file_under_another_name_is_refused(path: Path) -> None:
+    tuning_db.append(path, record())
+    moved = path.with_name("glm-5.2-tp8.jsonl")
+    path.rename(moved)
+    with pytest.raises(DatabaseError, match=r"its place is nvidia-h200/qwen3\.5-35b\.jsonl"):
+        tuning_db.read(moved)
+
+
 WRITER = """
 import sys
 from pathlib import Path
