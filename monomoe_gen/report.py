@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from monomoe_gen.errors import MonomoeError
+from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.files import write_atomically
 from monomoe_gen.strict import read_json
 
@@ -72,8 +72,19 @@ def merge_results(old: Iterable[Result], new: Sequence[Result]) -> list[Result]:
 
 
 def read_anchors(path: Path) -> Mapping[str, Any]:
-    """The published figures of ``anchors.json``: ``shapes[model][tokens][field]``."""
-    anchors: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    """The published figures of ``anchors.json``: ``shapes[model][tokens][field]``.
+
+    Raises:
+        DatabaseError: no such file, or not JSON with ``shapes``.
+    """
+    hint = "restore it from version control"
+    try:
+        anchors: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        anchors["shapes"]
+    except OSError as error:
+        raise DatabaseError(path, 0, f"cannot be read: {error.strerror}; {hint}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatabaseError(path, 0, f"holds no published figures ({error}); {hint}") from None
     return anchors
 
 

@@ -103,6 +103,24 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
         read_results(path)
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (None, "cannot be read"),
+        (b"{", "no published figures"),
+        (b"{}", "no published figures"),
+        (b"[1]", "no published figures"),
+        (b"\xff", "no published figures"),
+    ],
+)
+def test_broken_anchors_are_refused(tmp_path: Path, data: bytes | None, words: str) -> None:
+    path = tmp_path / "anchors.json"
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(DatabaseError, match=words):
+        read_anchors(path)
+
+
 def test_the_block_is_replaced_and_nothing_else() -> None:
     text = f"above\n{BEGIN}\nold\n{END}\nbelow\n"
     assert replace_results(text, "new") == f"above\n{BEGIN}\n\nnew\n\n{END}\nbelow\n"
