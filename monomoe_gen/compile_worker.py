@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -18,10 +17,10 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
 
 from monomoe_gen import nvrtc
 from monomoe_gen.errors import CompileError, EnvironmentProblem
+from monomoe_gen.paths import worker_environment
 
 START_S = 60.0  # to import CuPy and load NVRTC, on a slow disk
 GRACE_S = 10.0  # after which a worker whose parent did not stop it ends by itself
@@ -45,7 +44,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
-                env={**os.environ, "PYTHONPATH": _python_path()},
+                env=worker_environment(),
             )
 
     def submit(self, texts: Mapping[str, str], options: Sequence[str], seconds: float) -> None:
@@ -173,13 +172,6 @@ def serve(connection: Connection) -> None:
             reply = ("refused", str(error).partition("\n")[0], error.log)
         signal.alarm(0)
         connection.send(reply)
-
-
-def _python_path() -> str:
-    """The search path with which a worker finds this package wherever its parent found it."""
-    package = str(Path(__file__).resolve().parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    return os.pathsep.join([package, inherited] if inherited else [package])
 
 
 if __name__ == "__main__":

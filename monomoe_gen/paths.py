@@ -1,5 +1,6 @@
-"""Where the data folders are: at the top of a checkout, or inside an installed package."""
+"""Where the data folders are (checkout or installed package); how workers find the package."""
 
+import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -19,3 +20,10 @@ def data_dir(name: str) -> Path:
 def tuning_db_dir() -> Path:
     """The measurements: in the checkout, else under the current folder (a wheel carries none)."""
     return (checkout() or Path.cwd()) / "tuning_db"
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment with which a worker process finds this package where its parent found it."""
+    inherited = os.environ.get("PYTHONPATH")
+    path = [str(_CHECKOUT), inherited] if inherited else [str(_CHECKOUT)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}

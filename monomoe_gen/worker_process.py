@@ -11,8 +11,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
+
+from monomoe_gen.paths import worker_environment
 
 COMMAND = (sys.executable, "-m", "monomoe_gen.worker")
 _OUTPUT_CHARS = 2000  # of a dead worker's stderr in a message
@@ -53,7 +54,7 @@ class ProcessWorker:
             stderr=self._stderr,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": _python_path()},
+            env=worker_environment(),
         )
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -101,10 +102,3 @@ class ProcessWorker:
         self._stderr.seek(0)
         tail = self._stderr.read().decode(errors="replace").strip()[-_OUTPUT_CHARS:]
         return f"{how}\n{tail}" if tail else how
-
-
-def _python_path() -> str:
-    """The search path with which a worker finds this package wherever its parent found it."""
-    package = str(Path(__file__).resolve().parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
-    return os.pathsep.join([package, inherited] if inherited else [package])
