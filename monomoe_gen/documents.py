@@ -29,7 +29,7 @@ EXAMPLE_MODEL = "qwen3.5-35b"
 EXAMPLE_SCHEDULE = Schedule(grid=128, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=4, d_down=3)
 _LIFETIMES = {
     "ring": "stages of weights, from request to the last read",
-    "x": "quantized input; written before the first up unit needs it, read until the last",
+    "x": "quantized input; written before the first up unit, read until the last",
     "h": "requantized h, one slot an expert; reused in turn",
     "partials": "up: sums of two units in turn; down: sums of the output, after the last unit",
     "x_scale": "with `x`",
@@ -39,7 +39,7 @@ _LIFETIMES = {
     "weight": "routing weights; written by the routing warps, read by the requant warps",
     "selected": "with `weight`: the expert of each weight",
     "barriers": "initialised once, before the CTA-wide barrier",
-    "state": "number of active experts, epoch, dirty bytes, next input pair to quantize",
+    "state": "number of active experts, epoch, dirty bytes",
 }
 
 

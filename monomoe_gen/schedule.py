@@ -30,6 +30,10 @@ HEADER_BYTES = 128  # workspace header: done counter, epoch, dirty bytes of eith
 H_STAGING_BYTES = (
     40 * 1024
 )  # budget of the requantized-h slots; a tile that needs more gets fewer slots
+ACTIVATION_BYTES = (
+    160 * 1024
+)  # budget of the quantized input and h; an input that needs more is read from the workspace
+INPUT_PACKET_BYTES = SCALE_BLOCK + 16  # 128 columns of one token, their scale, three words of fill
 
 
 def _parameter(doc: str) -> int:
@@ -233,6 +237,19 @@ class Geometry:
         return next((n for n in (8, 4) if n * slot <= H_STAGING_BYTES), 2)
 
     @property
+    def x_in_shared(self) -> bool:
+        """Whether each CTA keeps all of the quantized input, or reads it block by block."""
+        return self._x_bytes + self._h_bytes <= ACTIVATION_BYTES
+
+    @property
+    def _x_bytes(self) -> int:
+        return self.token_tile * (self.shape.hidden + ROW_PAD)
+
+    @property
+    def _h_bytes(self) -> int:
+        return self.h_slots * self.token_tile * (self.shape.intermediate + ROW_PAD)
+
+    @property
     def lane_experts(self) -> int:
         """Consecutive experts whose scores one lane of a routing warp holds."""
         return -(-self.shape.experts // 32)
@@ -256,11 +273,11 @@ class Geometry:
         """Bytes of each member of `SharedStorage`, in order; all keep 16-byte alignment."""
         shape, tile = self.shape, self.token_tile
         partials = max(2 * self.accumulators_up, self.accumulators_down)
-        barriers = 2 * self.ring_stages + self.stages_per_unit_up + 2 * self.h_slots + 9
+        barriers = 2 * self.ring_stages + 2 * self.h_slots + 10
         return {
             "ring": self.ring_bytes,
-            "x": tile * (shape.hidden + ROW_PAD),
-            "h": self.h_slots * tile * (shape.intermediate + ROW_PAD),
+            "x": self._x_bytes if self.x_in_shared else 16,
+            "h": self._h_bytes,
             "partials": MMA_WARPS * partials * (tile // 8) * 512,
             "x_scale": shape.hidden // SCALE_BLOCK * tile * 4,
             "h_scale": self.h_slots
@@ -287,7 +304,8 @@ class Geometry:
         """Bytes of one of the two alternating hand-off buffers at full token capacity."""
         rows = self.token_tile * self.shape.top_k
         partials = (self.down_groups - 1) * self.token_tile * self.shape.hidden
-        return _up(4 * (rows * self.shape.intermediate + partials), 128)
+        packets = self.token_tile * self.shape.hidden // SCALE_BLOCK * INPUT_PACKET_BYTES
+        return _up(4 * (rows * self.shape.intermediate + partials) + packets, 128)
 
     @property
     def workspace_bytes(self) -> int:

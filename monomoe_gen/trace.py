@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.schedule import EPILOGUE_WARPS, MMA_WARPS, REQUANT_WARPS, WARPS
 
-RECORDS = 256  # u64 of a warp: its global start, then marks; the kernel drops those beyond
+RECORDS = 1024  # u64 of a warp: its global start, then marks; the kernel drops those beyond
 
 
 class Event(enum.IntEnum):
@@ -30,13 +30,14 @@ class Event(enum.IntEnum):
     LISTED = 3
     ISSUED = 4
     QUANTIZED = 5
-    STAGE_FULL = 6
-    STAGE_DONE = 7
-    UNIT_STORED = 8
-    REQUANTIZED = 9
-    H_READY = 10
-    REDUCED = 11
-    STORED = 12
+    RECEIVED = 6
+    STAGE_FULL = 7
+    STAGE_DONE = 8
+    UNIT_STORED = 9
+    REQUANTIZED = 10
+    H_READY = 11
+    REDUCED = 12
+    STORED = 13
 
     @property
     def label(self) -> str:
@@ -127,6 +128,7 @@ _ACTIVITIES = {
     Event.LISTED: ("list experts", Kind.BOTH),
     Event.ISSUED: ("wait for room, request weights", Kind.BOTH),
     Event.QUANTIZED: ("quantize the input", Kind.WORKS),
+    Event.RECEIVED: ("wait for the input", Kind.WAITS),
     Event.STAGE_FULL: ("wait for weights", Kind.WAITS),
     Event.STAGE_DONE: ("multiply", Kind.WORKS),
     Event.UNIT_STORED: ("wait for sums, publish h", Kind.BOTH),

@@ -70,6 +70,11 @@ MONOMOE_DEVICE F32x4 load_input(const F32x4* address) {
     return {v.x, v.y, v.z, v.w};
 }
 template <>
+MONOMOE_DEVICE U32x2 load_input(const U32x2* address) {
+    const uint2 v = __ldg(reinterpret_cast<const uint2*>(address));
+    return {v.x, v.y};
+}
+template <>
 MONOMOE_DEVICE U32x4 load_input(const U32x4* address) {
     const uint4 v = __ldg(reinterpret_cast<const uint4*>(address));
     return {v.x, v.y, v.z, v.w};

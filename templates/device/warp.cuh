@@ -26,6 +26,7 @@ MONOMOE_DEVICE void sync_cta() { __syncthreads(); }
 
 // The first `threads` threads of the CTA; barrier 0 is sync_cta's.
 MONOMOE_DEVICE void sync_named(u32 barrier, u32 threads) {
+    __syncwarp();  // the barrier counts warps, not threads
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 

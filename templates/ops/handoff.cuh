@@ -19,12 +19,24 @@ constexpr u32 kHeaderBytes = 128;
 MONOMOE_DEVICE float never_zero(float value) {
     return device::float_to_bits(value) == 0 ? device::bits_to_float(0x80000000u) : value;  // -0
 }
+MONOMOE_DEVICE u32 never_zero(u32 four_e4m3) { return four_e4m3 ? four_e4m3 : 0x80u; }  // one of them -0
 MONOMOE_DEVICE bool has_arrived(float value) { return device::float_to_bits(value) != 0; }
 MONOMOE_DEVICE bool has_arrived(const F32x4& v) {
     return has_arrived(v.x) && has_arrived(v.y) && has_arrived(v.z) && has_arrived(v.w);
 }
 
-// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups.
+MONOMOE_DEVICE bool has_arrived(const U32x4& v) { return v.x && v.y && v.z && v.w; }
+
+// 128 columns of one token's quantized input, then their scale and three words that only fill.
+struct alignas(16) InputPacket {
+    static constexpr u32 kScaleWord = 8;  // of 16 bytes
+    u32 words[4 * (kScaleWord + 1)];
+
+    MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(reinterpret_cast<const U32x4*>(words) + word); }
+};
+
+// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups,
+// then the quantized input by token and column block.
 struct HandOff {
     u8* base;
 
@@ -36,33 +48,43 @@ struct HandOff {
     MONOMOE_DEVICE float* partial(u32 tokens, u32 group, u32 token) const {
         return h_row(tokens * shape::kTopK) + ((group - 1) * tokens + token) * shape::kHidden;
     }
+    MONOMOE_DEVICE InputPacket* packets(u32 tokens) const {
+        return reinterpret_cast<InputPacket*>(partial(tokens, schedule::kDownGroups, 0));
+    }
     MONOMOE_DEVICE static u32 bytes(u32 tokens) {
-        return tokens * 4 * (shape::kTopK * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden);
+        return tokens * (4 * (shape::kTopK * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden) +
+                         schedule::kHiddenBlocks * static_cast<u32>(sizeof(InputPacket)));
     }
 };
 
-// Reads the header, and closes the epoch when every CTA has. One thread.
+// Reads the header. One thread, before the CTA-wide barrier.
 //   Reads     the workspace header
-//   Writes    epoch, dirty_bytes; the header of the next launch
+//   Writes    epoch, dirty_bytes
 //   Waits on  -
-//   Signals   listed
+//   Signals   - (the caller)
 MONOMOE_DEVICE void open_epoch(const Args& args, SharedStorage& s) {
+    const U32x4 words = device::load_relaxed(reinterpret_cast<const U32x4*>(args.workspace));
+    s.epoch = words.y;
+    s.dirty_bytes = words.y ? words.z : words.w;
+}
+
+// Closes the epoch when every CTA has read the header. The thread that read it.
+//   Reads     epoch
+//   Writes    the header of the next launch
+//   Waits on  -
+//   Signals   - (the end of the launch)
+MONOMOE_DEVICE void close_epoch(const Args& args, const SharedStorage& s) {
     WorkspaceHeader* const header = reinterpret_cast<WorkspaceHeader*>(args.workspace);
-    const U32x4 words = device::load_relaxed(reinterpret_cast<const U32x4*>(header));
-    const u32 epoch = words.y;
-    s.epoch = epoch;
-    s.dirty_bytes = epoch ? words.z : words.w;
-    device::mbarrier_arrive(&s.barrier.listed);
     if (device::atomic_increment_wrap(&header->done, schedule::kGrid - 1) == schedule::kGrid - 1) {
-        device::store_relaxed(&header->dirty_bytes[epoch], HandOff::bytes(args.tokens));
-        device::store_relaxed(&header->epoch, epoch ^ 1);
+        device::store_relaxed(&header->dirty_bytes[s.epoch], HandOff::bytes(args.tokens));
+        device::store_relaxed(&header->epoch, s.epoch ^ 1);
     }
 }
 
 // Clears this CTA's part of the other half. `thread` of `threads`.
 //   Reads     epoch, dirty_bytes
 //   Writes    the other half of the workspace
-//   Waits on  listed (the caller did)
+//   Waits on  -
 //   Signals   - (the end of the launch)
 MONOMOE_DEVICE void clear_other_half(const Args& args, const SharedStorage& s, u32 cta, u32 thread, u32 threads) {
     u8* const other = HandOff::of(args, s.epoch ^ 1).base;

@@ -11,12 +11,28 @@
 // several tiles are independent already.
 constexpr u32 kChains = schedule::kTokenTiles == 1 ? 4 : 2;
 
+// 128 columns of eight tokens' activations as B operands: lane 4g+q has bytes 16q ... 16q+15 and 64+16q ... 64+16q+15 of
+// token g.
+struct Operands {
+    U32x4 half[2];
+};
+
+// Activations in shared memory, from token 0 and a block's first column on.
+template <u32 kStride>
+struct SharedRows {
+    const u8* first;
+
+    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
+        const u8* const row = first + (8 * token_tile + lane / 4) * kStride + lane % 4 * 16;
+        return {device::load_shared_early(row), device::load_shared_early(row + 64)};
+    }
+};
+
 // product[t] = block (16 rows x 128 columns) * tokens 8t ... 8t+7 for every token tile with a bit in `tokens`.
-// `activations` points to the block's first column of token 0; rows are `stride` bytes apart.
 // Lane 4g+q gets rows g and g+8 of tokens 2q and 2q+1. See monomoe_gen/weights.py for the byte order.
-MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const u8* block, const u8* activations,
-                                   u32 stride, u32 tokens, u32 lane) {
-    const u32 g = lane / 4, q = lane % 4;
+template <typename Activations>
+MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const u8* block, const Activations& activations,
+                                   u32 tokens, u32 lane) {
     U32x4 a[4];
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) a[i] = device::load_shared_early(block + i * 512 + lane * 16);
@@ -24,14 +40,13 @@ MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], c
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
         float chain[kChains][4] = {};
         if (schedule::kTokenTiles == 1 || (tokens >> 8 * t & 0xff) != 0) {
-            const u8* const row = activations + (8 * t + g) * stride + q * 16;
-            const U32x4 b[2] = {device::load_shared_early(row), device::load_shared_early(row + 64)};
+            const Operands b = activations.operands(t, lane);
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) {
                 const U32x2 a0 = device::e4m3x4_to_half(a[i].x), a1 = device::e4m3x4_to_half(a[i].y);
                 const U32x2 a2 = device::e4m3x4_to_half(a[i].z), a3 = device::e4m3x4_to_half(a[i].w);
-                const U32x2 b0 = device::e4m3x4_to_half(i % 2 ? b[i / 2].z : b[i / 2].x);
-                const U32x2 b1 = device::e4m3x4_to_half(i % 2 ? b[i / 2].w : b[i / 2].y);
+                const U32x2 b0 = device::e4m3x4_to_half(i % 2 ? b.half[i / 2].z : b.half[i / 2].x);
+                const U32x2 b1 = device::e4m3x4_to_half(i % 2 ? b.half[i / 2].w : b.half[i / 2].y);
                 device::mma_16x8x16(chain[2 * i % kChains], a0.x, a1.x, a0.y, a1.y, b0.x, b0.y);
                 device::mma_16x8x16(chain[(2 * i + 1) % kChains], a2.x, a3.x, a2.y, a3.y, b1.x, b1.y);
             }

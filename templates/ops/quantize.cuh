@@ -1,10 +1,12 @@
 // Activations to e4m3 with one scale per token and 128 columns.
+//
+// The input is quantized once: every (token, column block) pair by one warp of the grid, and handed to all CTAs
+// through the workspace.
 #pragma once
 
 #include "device/memory.cuh"
 #include "device/warp.cuh"
-#include "ops/storage.cuh"
-#include "ops/trace.cuh"
+#include "ops/handoff.cuh"
 
 constexpr float kE4m3Max = 448.f;
 constexpr float kSmallestAmax = 1.504632769052528e-36f;  // 2^-119: below it kE4m3Max / amax overflows, the block becomes 0
@@ -21,79 +23,87 @@ struct QuantScale {
     }
 };
 
-// Eight (column block, token) pairs on their way. Half a warp loads a pair, 8 columns a lane; lane p knows where pair p
-// lies and divides for it.
-struct QuantizeClaim {
-    static constexpr u32 kPairs = 8;
-    u32 first;         // pairs are numbered block by block
-    u32 block, token;  // of pair first + lane
-    U32x4 raw[kPairs / 2];
+// The pairs of the grid's MMA warps: pair 0 to warp 0 of CTA 0, pair 1 to warp 0 of CTA 1 ...
+struct InputPair {
+    u32 index;  // token * kHiddenBlocks + column block
+    U32x2 raw;  // four columns a lane
 
-    MONOMOE_DEVICE bool valid(const Args& args) const { return first < schedule::kHiddenBlocks * args.tokens; }
-    MONOMOE_DEVICE static bool valid(const Args& args, u32 pair) { return pair < schedule::kHiddenBlocks * args.tokens; }
+    MONOMOE_DEVICE static InputPair first(u32 cta, u32 warp) { return {cta + schedule::kGrid * warp, {0, 0}}; }
+    MONOMOE_DEVICE void advance() { index += schedule::kGrid * schedule::kMmaWarps; }
+    MONOMOE_DEVICE bool valid(const Args& args) const { return index < args.tokens * schedule::kHiddenBlocks; }
 
-    MONOMOE_DEVICE void load(const Args& args, u32 first_pair, u32 lane) {
-        const u32 half = lane / 16, column = lane % 16 * 8;
-        first = first_pair;
-        block = (first + lane) / args.tokens;
-        token = first + lane - block * args.tokens;
-        const u32 source = token * shape::kHidden + block * schedule::kScaleBlock;
-#pragma unroll
-        for (u32 i = 0; i < kPairs / 2; ++i) {
-            const u32 from = device::shuffle(source, 2 * i + half) + column;
-            raw[i] = {0, 0, 0, 0};
-            if (valid(args, first + 2 * i + half)) raw[i] = device::load_input(reinterpret_cast<const U32x4*>(args.x + from));
-        }
+    MONOMOE_DEVICE void load(const Args& args, u32 lane) {
+        const device::Bf16* const columns = args.x + index * schedule::kScaleBlock;
+        if (valid(args)) raw = device::load_input(reinterpret_cast<const U32x2*>(columns) + lane);
     }
-
-    MONOMOE_DEVICE void quantize(const Args& args, SharedStorage& s, u32 lane) const {
-        const u32 half = lane / 16, column = lane % 16 * 8;
-        const u32 target = token * (shape::kHidden + schedule::kRowPad) + block * schedule::kScaleBlock;
-        u32 my_amax = 0;
-#pragma unroll
-        for (u32 i = 0; i < kPairs / 2; ++i) {
-            const u32 amax = device::bf16x8_absolute_max(raw[i]);
-            const u32 low = device::reduce_max(half ? 0 : amax), high = device::reduce_max(half ? amax : 0);
-            my_amax = lane == 2 * i ? low : lane == 2 * i + 1 ? high : my_amax;
-        }
-        const QuantScale mine = QuantScale::of(device::bf16_to_float(static_cast<device::Bf16>(my_amax)));
-#pragma unroll
-        for (u32 i = 0; i < kPairs / 2; ++i) {
-            const float inverse = device::shuffle(mine.inverse, 2 * i + half);
-            const u32 to = device::shuffle(target, 2 * i + half) + column;
-            const F32x2 a = device::bf16x2_to_float(raw[i].x), b = device::bf16x2_to_float(raw[i].y);
-            const F32x2 c = device::bf16x2_to_float(raw[i].z), d = device::bf16x2_to_float(raw[i].w);
-            if (valid(args, first + 2 * i + half)) {
-                *reinterpret_cast<U32x2*>(s.x[0] + to) = {
-                    device::float_to_e4m3x4(a.x * inverse, a.y * inverse, b.x * inverse, b.y * inverse),
-                    device::float_to_e4m3x4(c.x * inverse, c.y * inverse, d.x * inverse, d.y * inverse)};
-            }
-        }
-        const bool mine_valid = lane < kPairs && valid(args, first + lane);
-        if (mine_valid) s.x_scale[block][token] = mine.scale;
-        device::sync_warp();
-        if (mine_valid) device::mbarrier_arrive(&s.barrier.x_ready[block / schedule::UpStage::kColumnBlocks]);
+    MONOMOE_DEVICE void publish(InputPacket* packets, u32 lane) const {
+        const u32 amax = device::reduce_max(device::bf16x8_absolute_max({raw.x, raw.y, 0, 0}));
+        const QuantScale scale = QuantScale::of(device::bf16_to_float(static_cast<device::Bf16>(amax)));
+        const F32x2 a = device::bf16x2_to_float(raw.x), b = device::bf16x2_to_float(raw.y);
+        const u32 values = device::float_to_e4m3x4(a.x * scale.inverse, a.y * scale.inverse, b.x * scale.inverse, b.y * scale.inverse);
+        u32* const words = packets[index].words;
+        device::store_relaxed(words + lane, never_zero(values));
+        if (lane < 4) device::store_relaxed(words + 32 + lane, lane ? 1 : device::float_to_bits(never_zero(scale.scale)));
     }
 };
 
-// Quantizes claims until none is left. One warp; all warps that call it share the claims. The MMA warps' first claims
-// are theirs by number and come loaded; those of other warps come empty (first is beyond the last pair).
+// Quantizes this warp's pairs; the first one comes loaded. One MMA warp.
 //   Reads     args.x
-//   Writes    x, x_scale, next_pair
+//   Writes    packets of the input in this launch's half of the workspace
 //   Waits on  -
-//   Signals   x_ready of the stage that a pair's block belongs to
-//
-// The next claim travels while one is quantized: once the weight stream has started, loads queue behind it.
-MONOMOE_DEVICE void quantize_inputs(const Args& args, SharedStorage& s, QuantizeClaim& claim, u32 lane) {
+//   Signals   the packets themselves
+MONOMOE_DEVICE void quantize_inputs(const Args& args, const SharedStorage& s, InputPair pair, u32 lane) {
+    InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
 #pragma unroll 1
-    for (;;) {
-        u32 pair = 0;
-        if (lane == 0) pair = device::shared_atomic_add(&s.next_pair, QuantizeClaim::kPairs);
-        pair = device::shuffle(pair, 0);
-        const bool more = QuantizeClaim::valid(args, pair);
-        const QuantizeClaim current = claim;
-        if (more) claim.load(args, pair, lane);
-        if (current.valid(args)) current.quantize(args, s, lane);
-        if (!more) return;
+    while (pair.valid(args)) {
+        pair.publish(packets, lane);
+        pair.advance();
+        pair.load(args, lane);
     }
+}
+
+// Receives the packets of all pairs: scales, and values where shared memory has room for them. All requant warps; the
+// first ones, which may still route, get the last shares.
+//   Reads     packets
+//   Writes    x, x_scale
+//   Waits on  the packets
+//   Signals   x_ready
+MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
+    constexpr u32 kBatch = 8;  // words a lane has on their way
+    constexpr u32 kThreads = 32 * schedule::kRequantWarps;
+    constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
+    constexpr u32 kWords = InputPacket::kScaleWord + 1 - kFirstWord;  // of a packet
+    const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
+    const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;
+#pragma unroll 1
+    for (u32 first = (schedule::kRequantWarps - 1 - warp) * 32; first < count; first += kBatch * kThreads) {
+        U32x4 word[kBatch];
+        const device::Watchdog watchdog;
+#pragma unroll 1
+        for (;;) {
+            bool arrived = true;
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) {
+                const u32 at = first + i * kThreads + lane;
+                word[i] = {1, 1, 1, 1};
+                if (at < count) word[i] = packets[at / kWords].load(kFirstWord + at % kWords);
+            }
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) arrived = arrived && has_arrived(word[i]);
+            if (device::all(arrived)) break;
+            watchdog.check();
+        }
+#pragma unroll
+        for (u32 i = 0; i < kBatch; ++i) {
+            const u32 at = first + i * kThreads + lane;
+            const u32 pair = at / kWords, token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
+            const bool is_scale = kFirstWord + at % kWords == InputPacket::kScaleWord;
+            if (at < count && is_scale) s.x_scale[block][token] = device::bits_to_float(word[i].x);
+            if (at < count && !is_scale) {
+                *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + at % kWords * 16]) = word[i];
+            }
+        }
+    }
+    device::sync_warp();
+    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
 }

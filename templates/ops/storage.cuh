@@ -34,32 +34,31 @@ struct ActiveExpert {
 struct Barriers {
     device::Mbarrier full[schedule::kRingStages];
     device::Mbarrier empty[schedule::kRingStages];
-    device::Mbarrier x_ready[schedule::kStagesPerUnitUp];
     device::Mbarrier h_full[schedule::kHSlots];
     device::Mbarrier h_empty[schedule::kHSlots];
     device::Mbarrier partial_full[2];
     device::Mbarrier partial_empty[2];
     device::Mbarrier routed;     // expert_tokens is complete
     device::Mbarrier weighted;   // selected and weight are complete
-    device::Mbarrier listed;     // active_count, experts and tokens of active, epoch and dirty_bytes are complete
+    device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
     device::Mbarrier up_ending;  // this CTA has begun its last up unit
+    device::Mbarrier x_ready;    // x and x_scale are complete
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + schedule::kStagesPerUnitUp + 2 * schedule::kHSlots + 9;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + 10;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
-        constexpr u32 kEmpty = schedule::kRingStages, kXReady = 2 * kEmpty, kHFull = kXReady + schedule::kStagesPerUnitUp;
+        constexpr u32 kEmpty = schedule::kRingStages, kHFull = 2 * kEmpty;
         constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
-        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2;
-        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; numbered; up_ending
-        if (index >= kEmpty && index < kXReady) count = schedule::kMmaWarps;
-        if (index >= kXReady && index < kHFull) count = schedule::UpStage::kColumnBlocks * tokens;
+        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2, kXReady = kListed + 3;
+        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending
+        if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
         if (index >= kHFull && index < kHEmpty) count = schedule::kRequantWarps / schedule::kHSlots;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
         if (index >= kRouted && index < kListed) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
-        if (index == kListed) count = 2;  // the list, the epoch
+        if (index == kXReady) count = schedule::kRequantWarps;
         return count;
     }
 };
@@ -68,8 +67,8 @@ static_assert(sizeof(Barriers) == Barriers::kCount * sizeof(device::Mbarrier), "
 struct alignas(128) SharedStorage {
     // weight stream: written by the copy engine, read by the MMA warps
     u8 ring[schedule::kRingBytes];
-    // quantized input, written once
-    u8 x[schedule::kTokenTile][shape::kHidden + schedule::kRowPad];
+    // quantized input, written once, where there is room for it
+    u8 x[schedule::kXInShared ? schedule::kTokenTile : 1][schedule::kXInShared ? shape::kHidden + schedule::kRowPad : 16];
     // requantized h of kHSlots experts, by token; rows of tokens that are not routed are never used
     u8 h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
     union {
@@ -91,5 +90,4 @@ struct alignas(128) SharedStorage {
     alignas(16) u32 active_count;
     u32 epoch;
     u32 dirty_bytes;
-    u32 next_pair;  // of (column block, token) to quantize
 };

@@ -12,7 +12,8 @@ enum class Event : u32 {
     kRouted,       // this warp's tokens have their experts
     kListed,       // active experts known
     kIssued,       // a stage requested
-    kQuantized,    // no input left to quantize
+    kQuantized,    // this warp's share of the input quantized
+    kReceived,     // the quantized input of all CTAs is there
     kStageFull,    // a stage's weights are there
     kStageDone,    // a unit of up, or a stage of down, multiplied
     kUnitStored,   // h of a unit published
@@ -22,7 +23,7 @@ enum class Event : u32 {
     kStored,       // output stored
 };
 
-constexpr u32 kTraceRecords = 256;  // per warp; later ones are dropped
+constexpr u32 kTraceRecords = 1024;  // per warp; later ones are dropped
 
 template <bool kEnabled>
 struct WarpTracer {

@@ -39,6 +39,28 @@ struct UnitScales {
     }
 };
 
+// The quantized input of a column block, where it lies in shared memory.
+using InputRows = SharedRows<shape::kHidden + schedule::kRowPad>;
+
+// The same straight from the packets of the routed tokens.
+struct InputPackets {
+    const InputPacket* packets;  // of token 0
+    u32 tokens;                  // routed, as bits
+
+    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
+        const u32 token = 8 * token_tile + lane / 4, word = lane % 4;
+        const InputPacket& packet = packets[token * schedule::kHiddenBlocks];
+        const bool routed = tokens >> token & 1;
+        Operands got = {};
+        const device::Watchdog watchdog;
+        for (;;) {
+            if (routed) got = {packet.load(word), packet.load(4 + word)};
+            if (device::all(!routed || (has_arrived(got.half[0]) && has_arrived(got.half[1])))) return got;
+            watchdog.check();
+        }
+    }
+};
+
 // Units whose scales are on their way: loads queue behind a ring full of weights, which may be more than one unit.
 constexpr u32 kScalesAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
 
@@ -51,6 +73,7 @@ constexpr u32 kScalesAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
 MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ring, Tracer& trace, u32 cta, u32 warp, u32 lane) {
     using Stage = schedule::UpStage;
     const u32 active_count = s.active_count;
+    const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
     const u32 q = lane % 4;
     u32 units = 0;
     UnitScales queue[kScalesAhead];
@@ -72,7 +95,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         float sums[Stage::kAccumulators][schedule::kTokenTiles][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
-            if (units == 0) device::mbarrier_wait(&s.barrier.x_ready[k], 0);
+            if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);
             ring.wait(s);
             trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
 #pragma unroll
@@ -82,8 +105,11 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 const u32 column = k * Stage::kColumnBlocks + block % Stage::kColumnBlocks;
                 const float gate = scales.gate.at(column), up = scales.up.at(column);
                 float product[schedule::kTokenTiles][4];
-                multiply_block(product, ring.block(s, block), s.x[0] + column * schedule::kScaleBlock,
-                               shape::kHidden + schedule::kRowPad, tokens, lane);
+                if constexpr (schedule::kXInShared) {
+                    multiply_block(product, ring.block(s, block), InputRows{s.x[0] + column * schedule::kScaleBlock}, tokens, lane);
+                } else {
+                    multiply_block(product, ring.block(s, block), InputPackets{packets + column, tokens}, tokens, lane);
+                }
 #pragma unroll
                 for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
                     const F32x2 x_scale = *reinterpret_cast<const F32x2*>(&s.x_scale[column][8 * t + 2 * q]);

@@ -1,4 +1,5 @@
 // Loads and stores: the hooks that the compiler plants for every plain access, and the atomics.
+#include <algorithm>
 #include <cstring>
 
 #include "simulator/state.h"
@@ -45,6 +46,12 @@ void watch(Region& region, u64 address, u32 bytes) {
         std::vector<u32>& pollers = region.pollers[line];
         if (pollers.empty() || pollers.back() != warp) pollers.push_back(warp);
     }
+}
+
+// Whether a lane of this thread's warp waits for a word that it polled.
+bool lane_sleeps(const Thread& thread) {
+    const Thread* const first = &thread - thread.index % kLanes;
+    return std::any_of(first, first + kLanes, [](const Thread& lane) { return lane.state == State::kBlocked && lane.wait == Wait::kPoll; });
 }
 
 [[noreturn]] void wild(Access kind, u64 address, u32 bytes, u32 pc, const char* note) {
@@ -182,7 +189,10 @@ void poll_failed() {
     const u32 pc = MONOMOE_CALLER;
     Thread& thread = *machine.current;
     Warp& warp = machine.warp(thread);
-    const bool changed = !thread.polled || warp.poll_version != thread.poll_version || warp.arrived;
+    if (!thread.polled) {  // asks with its warp, which it follows: asleep when another lane is, on when one goes on
+        while (!warp.arrived && !lane_sleeps(thread)) yield_now();
+    }
+    const bool changed = warp.arrived || (thread.polled && warp.poll_version != thread.poll_version);
     thread.polled = false;
     if (changed) {
         yield_now();
