@@ -116,7 +116,7 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
                     const u32 column = k * Stage::kColumnBlocks + in_expert % Stage::kColumnBlocks;
                     const u32 scale_row = (first_row + tile * schedule::kRowTile) / schedule::kScaleBlock - first_row / schedule::kScaleBlock;
                     float product[schedule::kTokenTiles][4];
-                    multiply_block(product, ring.block(s, block), s.h[slot][0] + column * schedule::kScaleBlock,
+                    multiply_block(product, ring.block<Stage>(s, block, lane), s.h[slot][0] + column * schedule::kScaleBlock,
                                    shape::kIntermediate + schedule::kRowPad, tokens, lane);
 #pragma unroll
                     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {

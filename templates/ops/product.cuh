@@ -6,20 +6,20 @@
 #include "device/numeric.cuh"
 #include "device/warp.cuh"
 #include "ops/storage.cuh"
+#include "ops/weights.cuh"
 
 // One 16x128 block times 8 tokens is eight MMAs. A single token tile spreads them over independent chains,
 // several tiles are independent already.
 constexpr u32 kChains = schedule::kTokenTiles == 1 ? 4 : 2;
 
 // product[t] = block (16 rows x 128 columns) * tokens 8t ... 8t+7 for every token tile with a bit in `tokens`.
+// `block` is the lane's operand of it (RingReader::block).
 // `activations` points to the block's first column of token 0; rows are `stride` bytes apart.
 // Lane 4g+q gets rows g and g+8 of tokens 2q and 2q+1. See monomoe_gen/weights.py for the byte order.
-MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const u8* block, const u8* activations,
+MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const BlockOperand& block, const u8* activations,
                                    u32 stride, u32 tokens, u32 lane) {
     const u32 g = lane / 4, q = lane % 4;
-    U32x4 a[4];
-#pragma unroll
-    for (u32 i = 0; i < 4; ++i) a[i] = device::load_shared_early(block + i * 512 + lane * 16);
+    const U32x4(&a)[4] = block.part;
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
         float chain[kChains][4] = {};

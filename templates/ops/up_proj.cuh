@@ -82,7 +82,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 const u32 column = k * Stage::kColumnBlocks + block % Stage::kColumnBlocks;
                 const float gate = scales.gate.at(column), up = scales.up.at(column);
                 float product[schedule::kTokenTiles][4];
-                multiply_block(product, ring.block(s, block), s.x[0] + column * schedule::kScaleBlock,
+                multiply_block(product, ring.block<Stage>(s, block, lane), s.x[0] + column * schedule::kScaleBlock,
                                shape::kHidden + schedule::kRowPad, tokens, lane);
 #pragma unroll
                 for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
