@@ -23,7 +23,7 @@ from monomoe_gen.render import Source, hash_texts, render, render_empty
 from monomoe_gen.sandbox import Limits, Outcome, Sandbox
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
-from monomoe_gen.space import nearest_legal
+from monomoe_gen.space import feasible, nearest_legal
 from monomoe_gen.trace_summary import summarize
 from monomoe_gen.validate import MIRROR_REL_L2_MAX, measure_errors
 from monomoe_gen.weights import BlockWeights, pack_w2, pack_w13
@@ -80,6 +80,31 @@ def test_a_kernel_is_right_for_every_token_count(model: str, device: Device, box
     assert {c.tokens: c.message for c in outcome.cells} == dict.fromkeys(range(1, 9), "")
     worst = min(e.cosine for c in outcome.cells for e in c.errors.values())
     assert worst >= 0.998
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_kernel_of_raw_weights_is_right_for_every_token_count(
+    model: str, device: Device, box: Sandbox
+) -> None:
+    spec = dataclasses.replace(spec_of(model, device), layout="raw")
+    asked = jobs.measure(
+        spec, image_of(spec, device), range(1, 9), "uniform", validate=True, timed=None
+    )
+    outcome = box.measure(asked)
+    assert outcome.status == "ok", outcome.message
+    assert {c.tokens: c.message for c in outcome.cells} == dict.fromkeys(range(1, 9), "")
+
+
+@pytest.mark.parametrize("k_up", [256, 1024, 2048])
+def test_raw_rows_of_any_length_are_right(k_up: int, device: Device, box: Sandbox) -> None:
+    shape = load_shape("qwen3.5-35b")
+    wanted = [s for s in feasible(shape, device) if s.k_up == k_up]
+    spec = KernelSpec(shape, wanted[len(wanted) // 2], layout="raw")
+    asked = jobs.measure(
+        spec, image_of(spec, device), (1, 3, 8), "uniform", validate=True, timed=None
+    )
+    outcome = box.measure(asked)
+    assert (outcome.status, [c.message for c in outcome.cells]) == ("ok", ["", "", ""])
 
 
 def test_times_are_plausible_and_repeat(device: Device, box: Sandbox, floors: jobs.Floors) -> None:
