@@ -40,6 +40,7 @@ PLAIN = replace(
 )
 WIDE = replace(TOY, name="toy-wide", intermediate=256)
 TALL = replace(TOY, name="toy-tall", hidden=512)
+ODD = replace(TOY, name="toy-odd", hidden=768)
 BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=64, top_k=8)
 
 # Together: ring depths from 2 up, stages of equal and different sizes, one or several down groups,
@@ -85,6 +86,7 @@ RAW_CASES = [
     (WIDE, (8, 8, 256, 8, 256, 3, 4), 8, (1, 3, 8), "zipf"),
     (TALL, (4, 4, 128, 4, 128, 2, 3), 8, (8, 1, 3), "uniform"),
     (TALL, (8, 16, 256, 8, 128, 4, 3), 8, (3, 8, 1), "disjoint"),
+    (ODD, (6, 4, 384, 6, 128, 3, 5), 8, (3, 8, 1), "uniform"),  # the ring ends within a row
 ]  # fmt: skip
 
 needs_compiler = pytest.mark.skipif(not host_build.has_compiler(), reason="needs g++")

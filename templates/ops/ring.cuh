@@ -84,16 +84,18 @@ struct RingWriter {
         device::mbarrier_arrive_expect(&storage.barrier.full[head.index], bytes);
     }
 
-    // Copies `bytes` to `at` bytes from the stage's beginning.
-    MONOMOE_DEVICE void copy(u32 at, const u8* source, u32 bytes) {
+    // Copies kBytes to `at` bytes from the stage's beginning, a multiple of kBytes. What divides a block never crosses
+    // the end of the ring.
+    template <u32 kBytes>
+    MONOMOE_DEVICE void copy(u32 at, const u8* source) {
         const u32 start = ring_at(offset, at);
-        u32 first = bytes;
-        if constexpr (kStagesCross) {
+        u32 first = kBytes;
+        if constexpr (kStagesCross && schedule::kBlockBytes % kBytes != 0) {
             if (first > schedule::kRingBytes - start) first = schedule::kRingBytes - start;
         }
         device::bulk_copy(storage.ring + start, source, first, &storage.barrier.full[head.index], policy);
-        if (first < bytes) {
-            device::bulk_copy(storage.ring, source + first, bytes - first, &storage.barrier.full[head.index], policy);
+        if (first < kBytes) {
+            device::bulk_copy(storage.ring, source + first, kBytes - first, &storage.barrier.full[head.index], policy);
         }
     }
 

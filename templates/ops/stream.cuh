@@ -54,10 +54,10 @@ struct Runs {
 #pragma unroll
         for (u32 part = 0; part < kParts; ++part, at += kPartBytes, source += kPartPitch) {
             if constexpr (kStages == 1) {
-                ring.copy(at, source, kPartBytes);
+                ring.copy<kPartBytes>(at, source);
             } else {
 #pragma unroll kUnroll
-                for (u32 run = 0; run < kCount; ++run) ring.copy(at + run * kBytes, source + run * kPitch, kBytes);
+                for (u32 run = 0; run < kCount; ++run) ring.copy<kBytes>(at + run * kBytes, source + run * kPitch);
             }
         }
     }
