@@ -216,14 +216,10 @@ def weights(spec: KernelSpec) -> BlockWeights:
     return block_weights(spec.shape, "gaussian", 3, "cuda")
 
 
-@pytest.fixture(scope="module")
-def layer(
-    spec: KernelSpec,
-    weights: BlockWeights,
-    device: Device,
-    tmp_path_factory: pytest.TempPathFactory,
+def layer_of(
+    spec: KernelSpec, weights: BlockWeights, device: Device, folder: Path
 ) -> runtime.MoELayer:
-    folder = tmp_path_factory.mktemp("table")
+    """A layer served by the one kernel of ``spec``, from a table in ``folder``."""
     binary = compile_source(render(spec), device.arch)
     origin = Origin("2026-01-01T00:00:00+00:00", binary.compiler, binary.text_hash, "final")
     kernel = Kernel(
@@ -238,15 +234,27 @@ def layer(
         sources_hash=binary.sources_hash,
         compiler=binary.compiler,
         cubin_sha256=hashlib.sha256(binary.cubin).hexdigest(),
+        layout=spec.layout,
     )
-    entry = Entry(spec.shape.name, 1, 8, spec.id, 15.0, 7.5, origin)
+    entry = Entry(spec.shape.name, 1, 8, spec.id, 15.0, 7.5, origin, spec.layout)
     table = Table(device, (kernel,), (entry,))
     (folder / dispatch.FILE).write_text(dispatch.dump(table), encoding="utf-8")
     (folder / f"{spec.id}.cubin").write_bytes(binary.cubin)
     w = weights
+    tensors = w.w13, w.w13_scale, w.w2, w.w2_scale
     return runtime.MoELayer.from_weights(
-        runtime.load_table(folder), spec.shape.name, w.w13, w.w13_scale, w.w2, w.w2_scale
+        runtime.load_table(folder), spec.shape.name, *tensors, layout=spec.layout
     )
+
+
+@pytest.fixture(scope="module")
+def layer(
+    spec: KernelSpec,
+    weights: BlockWeights,
+    device: Device,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> runtime.MoELayer:
+    return layer_of(spec, weights, device, tmp_path_factory.mktemp("table"))
 
 
 Problem = tuple[Tensor, Tensor, Tensor]
@@ -280,6 +288,21 @@ def test_the_layer_computes_the_operator(
     out = torch.full_like(x, torch.nan)
     assert layer(x, logits, out) is out
     assert_close(out, mirror)
+
+
+def test_a_layer_shares_raw_weights_and_computes_the_same(
+    spec: KernelSpec,
+    weights: BlockWeights,
+    device: Device,
+    problem: Callable[[int, int], Problem],
+    tmp_path: Path,
+) -> None:
+    raw = layer_of(dataclasses.replace(spec, layout="raw"), weights, device, tmp_path)
+    assert raw.w13.data_ptr() == weights.w13.data_ptr()
+    assert raw.w2.data_ptr() == weights.w2.data_ptr()
+    for tokens in (1, 3, 8):
+        x, logits, mirror = problem(tokens, tokens)
+        assert_close(raw(x, logits), mirror)
 
 
 def test_the_layer_in_a_graph_sees_new_inputs(
