@@ -33,7 +33,7 @@ def c_header(table: Table, templates: Path | None = None) -> str:
         "shapes": list(dict.fromkeys(k.shape for k in kernels)),
         "kernels": kernels,
         "kernel_ids": [k.id for k in kernels],
-        "entries": sorted(table.entries, key=lambda e: (e.model, e.tuned_at)),
+        "entries": sorted(table.entries, key=lambda e: e.key),
         "header_bytes": HEADER_BYTES,
         "wait_limit_s": WAIT_LIMIT_S,
         "quote": json.dumps,

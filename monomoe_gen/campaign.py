@@ -18,7 +18,7 @@ from monomoe_gen.ledger import Ledger
 from monomoe_gen.protocol import Cell, Env
 from monomoe_gen.render import render
 from monomoe_gen.sandbox import Outcome, Sandbox
-from monomoe_gen.schedule import TOKEN_TILES, Schedule
+from monomoe_gen.schedule import TOKEN_TILES, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record, Stage, Status
 
@@ -38,6 +38,7 @@ class Plan:
     budget_s: float | None = None
     trials: int | None = None
     routing: str = "uniform"
+    layout: Layout = "packed"
     seed: int = 0
     fresh: bool = False
     database: Path | None = None

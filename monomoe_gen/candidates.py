@@ -82,7 +82,8 @@ def make_pairs(
 ) -> tuple[list[Pair], dict[CellId, str]]:
     """The pairs of all cells, and the cells whose kernel does not compile, with the reason.
 
-    ``models`` and ``tokens``: none means every one that the table was tuned for. ``baseline`` is
+    ``models`` and ``tokens``: none means every one that the table was tuned for with packed
+    weights, which are all that is compared. ``baseline`` is
     the folder of a table; what it lacks, or holds damaged, is no baseline.
 
     Raises:
@@ -94,7 +95,8 @@ def make_pairs(
     pairs: list[Pair] = []
     failed: dict[CellId, str] = {}
     for model in dict.fromkeys(models) or sorted({entry.model for entry in table.entries}):
-        tuned = [entry.tuned_at for entry in table.entries if entry.model == model]
+        packed = (e for e in table.entries if (e.model, e.layout) == (model, "packed"))
+        tuned = [entry.tuned_at for entry in packed]
         records = tuning_db.read(tuning_db.database_path(table.device.slug, model, database))
         for count in tokens or tuned:
             match = dispatch.lookup(table, model, count)

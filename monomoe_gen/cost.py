@@ -98,7 +98,8 @@ class Estimate:
 def estimate(spec: KernelSpec, tokens: int, constants: Constants = H200) -> Estimate:
     """Predicts one cold launch of `tokens` tokens with uniform routing.
 
-    The schedule keeps the rules of `space`. Calibrated for 1 to 8 tokens.
+    The schedule keeps the rules of `space`. Calibrated for 1 to 8 tokens and packed weights; of raw
+    ones, each row is a copy of its own, which is not counted.
     """
     c, p, shape, schedule = constants, spec.geometry, spec.shape, spec.schedule
     active, probability = distinct_experts(shape.experts, shape.top_k, tokens)

@@ -17,7 +17,7 @@ from typing import Literal
 from monomoe_gen.device import DEFAULT, Device
 from monomoe_gen.errors import DatabaseError, NoKernel
 from monomoe_gen.paths import data_dir
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.strict import read_json
 
@@ -30,7 +30,7 @@ class Kernel:
     """One compiled kernel: ``<id>.cu`` and ``<id>.cubin`` beside the table.
 
     `token_tile` is the most tokens it takes, `threads` the CTA size, `shared_bytes` its dynamic
-    shared memory, `registers` are per thread.
+    shared memory, `registers` are per thread, `layout` is how its weights lie in memory.
     """
 
     id: str
@@ -44,10 +44,11 @@ class Kernel:
     sources_hash: str
     compiler: str
     cubin_sha256: str
+    layout: Layout = "packed"
 
     @property
     def spec(self) -> KernelSpec:
-        return KernelSpec(self.shape, self.schedule, self.token_tile)
+        return KernelSpec(self.shape, self.schedule, self.token_tile, self.layout)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class Entry:
-    """The kernel (its id) for `model`, measured with `tuned_at` tokens, good for `capacity`."""
+    """The kernel (its id) for `model`, measured with `tuned_at` tokens, good for `capacity`.
+
+    `layout` is the kernel's.
+    """
 
     model: str
     tuned_at: int
@@ -71,11 +75,17 @@ class Entry:
     time_us: float
     floor_us: float | None
     record: Origin
+    layout: Layout = "packed"
+
+    @property
+    def key(self) -> tuple[str, Layout, int]:
+        """What a table has one entry for: model, layout of the weights, tokens."""
+        return self.model, self.layout, self.tuned_at
 
 
 @dataclass(frozen=True)
 class Table:
-    """Kernels by id and entries by (model, tokens), both sorted, of one kind of GPU."""
+    """Kernels by id and entries by their key, both sorted, of one kind of GPU."""
 
     device: Device
     kernels: tuple[Kernel, ...]
@@ -99,16 +109,17 @@ def table_folder(gpu: str = DEFAULT) -> Path:
     return data_dir("generated") / gpu
 
 
-def lookup(table: Table, model: str, tokens: int) -> Match:
-    """The kernel for `tokens` tokens of `model`.
+def lookup(table: Table, model: str, tokens: int, layout: Layout = "packed") -> Match:
+    """The kernel for `tokens` tokens of `model` whose weights lie as `layout` says.
 
     An entry tuned for exactly that count, else the nearest tuned below whose capacity suffices,
     else the smallest tuned above.
 
     Raises:
-        NoKernel: the model is unknown, or no entry takes that many tokens.
+        NoKernel: the model is unknown, or no entry of the layout takes that many tokens.
     """
-    entries = [entry for entry in table.entries if entry.model == model]
+    own = [entry for entry in table.entries if entry.model == model]
+    entries = [entry for entry in own if entry.layout == layout]
     fits = [entry for entry in entries if entry.capacity >= tokens > 0]
     below = [entry for entry in fits if entry.tuned_at <= tokens]
     if below:
@@ -122,10 +133,14 @@ def lookup(table: Table, model: str, tokens: int) -> Match:
     if entries:
         most = max(entry.capacity for entry in entries)
         raise NoKernel(request, f"the table has 1 to {most} tokens for this model")
+    tune = f"monomoe-gen tune --model {model}"
+    if own:
+        raise NoKernel(
+            f"{request}, {layout} weights",
+            f"the table has {own[0].layout} weights for this model; run `{tune} --layout {layout}`",
+        )
     models = ", ".join(sorted({entry.model for entry in table.entries})) or "no model"
-    raise NoKernel(
-        request, f"the table has {models}; run `monomoe-gen tune --model {model}` to add one"
-    )
+    raise NoKernel(request, f"the table has {models}; run `{tune}` to add one")
 
 
 def read_cubin(folder: Path, kernel: Kernel) -> bytes:
@@ -160,7 +175,7 @@ def load(folder: Path) -> Table:
 def dump(table: Table) -> str:
     """The text of ``dispatch.json``: sorted, one field a line, the same for the same table."""
     kernels = tuple(sorted(table.kernels, key=lambda k: k.id))
-    entries = tuple(sorted(table.entries, key=lambda e: (e.model, e.tuned_at)))
+    entries = tuple(sorted(table.entries, key=lambda e: e.key))
     file = _File(FORMAT, table.device, kernels, entries)
     return json.dumps(dataclasses.asdict(file), indent=1, ensure_ascii=False) + "\n"
 
@@ -180,13 +195,15 @@ def _problems(file: _File) -> Iterator[str]:
     kernels = {kernel.id: kernel for kernel in file.kernels}
     if len(kernels) < len(file.kernels):
         yield "two kernels have the same id"
-    if len({(e.model, e.tuned_at) for e in file.entries}) < len(file.entries):
-        yield "two entries have the same model and tuned_at"
+    if len({e.key for e in file.entries}) < len(file.entries):
+        yield "two entries have the same model, layout and tuned_at"
     for e in file.entries:
         name = f"entry {e.model}, tuned_at {e.tuned_at}"
         kernel = kernels.get(e.kernel)
         if not kernel or kernel.shape.name != e.model:
             yield f"{name}: no kernel {e.kernel} of this model"
+        elif kernel.layout != e.layout:
+            yield f"{name}: layout {e.layout}, but {e.kernel} takes {kernel.layout} weights"
         elif not 1 <= e.tuned_at <= e.capacity <= kernel.token_tile:
             yield (
                 f"{name}: capacity {e.capacity} must be tuned_at to {kernel.token_tile}, "

@@ -162,14 +162,11 @@ def _records(path: Path) -> Check:
 
 def _stale(shape: Shape, records: list[Record]) -> tuple[int, int]:
     """How many schedules have no record of the present sources, and how many there are."""
-    hashes: dict[tuple[Schedule, int], set[str]] = {}
+    hashes: dict[KernelSpec, set[str]] = {}
     for r in records:
-        key = Schedule.from_dict(r.schedule), r.token_tile
-        hashes.setdefault(key, set()).add(r.sources_hash)
-    stale = sum(
-        render(KernelSpec(shape, schedule, tile)).sources_hash not in found
-        for (schedule, tile), found in hashes.items()
-    )
+        spec = KernelSpec(shape, Schedule.from_dict(r.schedule), r.token_tile, r.layout)
+        hashes.setdefault(spec, set()).add(r.sources_hash)
+    stale = sum(render(spec).sources_hash not in found for spec, found in hashes.items())
     return stale, len(hashes)
 
 

@@ -23,7 +23,7 @@ from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
 from monomoe_gen.errors import CompileError, DatabaseError, MonomoeError
 from monomoe_gen.files import write_atomically
 from monomoe_gen.render import Source, render
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import LAYOUTS, KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
 
@@ -43,7 +43,7 @@ class Emission:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The record that decided one (model, tokens), and the sources it speaks for."""
+    """The record that decided one (model, layout, tokens), and the sources it speaks for."""
 
     model: str
     record: Record
@@ -62,7 +62,9 @@ def emit(
     folder: Path | None = None,
     done: Done = lambda kernel_id: None,
 ) -> Emission:
-    """Writes the fastest recorded kernel of each model and token count, and the table of them.
+    """Writes the fastest recorded kernels, and the table of them.
+
+    There is one for each model, layout of the weights and token count that is recorded.
 
     `models` are names of shapes, by default all that have records of `device`; entries of other
     models stay. So do entries whose records speak of older sources: they are named in the notes.
@@ -100,9 +102,10 @@ def _emit(
     notes: list[str] = []
     choices: list[_Choice] = []
     for model in models or _recorded_models(device, database):
-        choices += _choose(device, model, database, notes)
-    chosen = {(c.model, c.record.tokens) for c in choices}
-    kept = [e for e in old.entries if (e.model, e.tuned_at) not in chosen]
+        for layout in LAYOUTS:
+            choices += _choose(device, model, layout, database, notes)
+    chosen = {_entry(choice).key for choice in choices}
+    kept = [e for e in old.entries if e.key not in chosen]
     if not choices and not kept:
         raise MonomoeError(
             f"nothing to dispatch on {device.slug}: no record of a kernel that worked; "
@@ -151,7 +154,7 @@ def _recorded_models(device: Device, database: Path | None) -> list[str]:
 
 
 def _choose(
-    device: Device, model: str, database: Path | None, notes: list[str]
+    device: Device, model: str, layout: Layout, database: Path | None, notes: list[str]
 ) -> Iterator[_Choice]:
     """The best record of each token count among those that speak of the present sources."""
     shape = load_shape(model)
@@ -159,18 +162,22 @@ def _choose(
     sources: dict[KernelSpec, Source] = {}
 
     def source_of(record: Record) -> Source:
-        spec = KernelSpec(shape, Schedule.from_dict(record.schedule), record.token_tile)
+        schedule = Schedule.from_dict(record.schedule)
+        spec = KernelSpec(shape, schedule, record.token_tile, record.layout)
         if spec not in sources:
             sources[spec] = render(spec)
         return sources[spec]
 
     best = tuning_db.best_of(
-        records, valid=lambda record: record.sources_hash == source_of(record).sources_hash
+        records,
+        valid=lambda record: record.sources_hash == source_of(record).sources_hash,
+        layout=layout,
     )
-    for tokens in sorted(set(tuning_db.best_of(records)) - set(best)):
+    of_layout = "" if layout == "packed" else f", {layout} weights"
+    for tokens in sorted(set(tuning_db.best_of(records, layout=layout)) - set(best)):
         notes.append(
-            f"{model}, {tokens} tokens: every record is of older sources, the entry is left as it "
-            "was; run `monomoe-gen tune` on the GPU"
+            f"{model}, {tokens} tokens{of_layout}: every record is of older sources, the entry is "
+            "left as it was; run `monomoe-gen tune` on the GPU"
         )
     for record in best.values():
         yield _Choice(model, record, source_of(record))
@@ -261,6 +268,7 @@ def _kernel(spec: KernelSpec, binary: KernelBinary) -> Kernel:
         sources_hash=binary.sources_hash,
         compiler=binary.compiler,
         cubin_sha256=binary.text_hash,
+        layout=spec.layout,
     )
 
 
@@ -275,6 +283,7 @@ def _entry(choice: _Choice) -> Entry:
         time_us=record.time_us.median,
         floor_us=record.floor_us,
         record=origin_of(record),
+        layout=record.layout,
     )
 
 

@@ -1,4 +1,4 @@
-"""The operator in plain torch on packed weights: what runs without a GPU, or without a kernel.
+"""The operator in plain torch on a kernel's weights: what runs without a GPU, or without a kernel.
 
 It rounds where the kernel rounds, so that a model gives the same answers either way. It is slow,
 and it waits for the GPU: a CUDA graph cannot hold it.
@@ -10,26 +10,35 @@ from torch import Tensor
 
 from monomoe_gen.kernel import LayerWeights
 from monomoe_gen.reference import moe_mirror, route
+from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
-from monomoe_gen.weights import unpack_w2, unpack_w13
+from monomoe_gen.weights import expert_codes
 
 TOKENS_AT_ONCE = 1024  # bounds the memory for intermediate results, 128 KiB a token at most
 
 
-def moe_packed(x: Tensor, logits: Tensor, weights: LayerWeights, shape: Shape, out: Tensor) -> None:
+def moe_in_torch(
+    x: Tensor,
+    logits: Tensor,
+    weights: LayerWeights,
+    shape: Shape,
+    out: Tensor,
+    layout: Layout = "packed",
+) -> None:
     """``reference.moe_mirror`` into ``out``: x bf16 ``[B, H]``, logits ``[B, E]``, out as x.
 
-    Only the experts in use are unpacked, a copy of each.
+    Of packed weights, only the experts in use are unpacked, a copy of each.
     """
     pieces = (t.split(TOKENS_AT_ONCE) for t in (x, logits, out))
     for x_piece, logits_piece, out_piece in zip(*pieces, strict=True):
         active = route(logits_piece, weights.bias, shape)[0].unique().tolist()
+        codes = {e: expert_codes(layout, weights.w13, weights.w2, e) for e in active}
         y = moe_mirror(
             x_piece,
             logits_piece,
-            {e: unpack_w13(weights.w13[e : e + 1])[0] for e in active},
+            {e: w13 for e, (w13, _) in codes.items()},
             weights.w13_scale,
-            {e: unpack_w2(weights.w2[e : e + 1])[0] for e in active},
+            {e: w2 for e, (_, w2) in codes.items()},
             weights.w2_scale,
             weights.bias,
             shape,

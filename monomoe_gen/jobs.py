@@ -71,6 +71,7 @@ def measure(
         validate=validate,
         timed=timed,
         seed=seed,
+        layout=spec.layout,
         weights=weights,
     )
 
@@ -84,6 +85,7 @@ def trace(spec: KernelSpec, kernel: Image, tokens: int, routing: str, launches: 
         tokens=tokens,
         routing=routing,
         launches=launches,
+        layout=spec.layout,
     )
 
 
@@ -141,6 +143,7 @@ class Subject:
             else None,
             env={**env, **(cell.env | {"reuse_bytes": cell.reuse_bytes} if cell else {})},
             message=message,
+            layout=self.spec.layout,
         )
 
 

@@ -30,8 +30,9 @@ class LayerWeights:
     """One layer as the kernel reads it, every tensor contiguous on one CUDA device.
 
     Packed (`weights`): ``w13`` uint8 ``[E, 2N/16, H/128, 2048]``, ``w2`` uint8 ``[E, H/16, N/128,
-    2048]``. As in the checkpoint: ``w13_scale`` fp32 ``[E, 2N/128, H/128]``, ``w2_scale`` fp32
-    ``[E, H/128, N/128]``, ``bias`` fp32 ``[E]`` or None.
+    2048]``. Raw: uint8 ``[E, 2N, H]`` and ``[E, H, N]``, 16-byte aligned. Either way as in the
+    checkpoint: ``w13_scale`` fp32 ``[E, 2N/128, H/128]``, ``w2_scale`` fp32 ``[E, H/128, N/128]``,
+    ``bias`` fp32 ``[E]`` or None.
     """
 
     w13: Tensor

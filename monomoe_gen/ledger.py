@@ -9,14 +9,14 @@ from pathlib import Path
 
 from monomoe_gen import tuning_db
 from monomoe_gen.render import render
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
 
 
 @dataclass
 class Ledger:
-    """The records of one shape, GPU, token tile and routing.
+    """The records of one shape, GPU, token tile, routing and layout of the weights.
 
     A record counts as long as its sources are what the templates render today. ``path`` is the
     database that `add` appends to; None keeps records in memory only.
@@ -27,6 +27,7 @@ class Ledger:
     token_tile: int
     routing: str
     path: Path | None
+    layout: Layout = "packed"
     stale: list[Record] = field(default_factory=list)
     _latest: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
     _screened: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
@@ -35,7 +36,8 @@ class Ledger:
     def load(self, records: Iterable[Record]) -> None:
         """Takes over earlier records; those of older sources become ``stale``."""
         for record in records:
-            if record.routing == self.routing and record.token_tile == self.token_tile:
+            asked = record.routing, record.token_tile, record.layout
+            if asked == (self.routing, self.token_tile, self.layout):
                 schedule = Schedule.from_dict(record.schedule)
                 if record.sources_hash == self.sources_hash(schedule):
                     self._note(schedule, record)
@@ -49,7 +51,7 @@ class Ledger:
         self._note(Schedule.from_dict(record.schedule), record)
 
     def spec(self, schedule: Schedule) -> KernelSpec:
-        return KernelSpec(self.shape, schedule, self.token_tile)
+        return KernelSpec(self.shape, schedule, self.token_tile, self.layout)
 
     def sources_hash(self, schedule: Schedule) -> str:
         """The hash of what the templates render for ``schedule`` today."""

@@ -33,6 +33,7 @@ from monomoe_gen.errors import (
     NoKernel,
 )
 from monomoe_gen.kernel import LoadedKernel
+from monomoe_gen.schedule import Layout, require_layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.workspaces import device_index
 
@@ -72,13 +73,15 @@ class Plan:
     on_missing: OnMissing
     fallback: Fallback | None
     require_tuned: bool
+    layout: Layout = "packed"
     name: str = ""
     _choices: dict[tuple[str, int, int], Choice] = field(default_factory=dict)
 
     @cached_property
     def kernels(self) -> tuple[dispatch.Kernel, ...]:
-        """The table's kernels of the model."""
-        return tuple(k for k in self.table.table.kernels if k.shape.name == self.shape.name)
+        """The table's kernels of the model and layout."""
+        asked = self.shape.name, self.layout
+        return tuple(k for k in self.table.table.kernels if (k.shape.name, k.layout) == asked)
 
     @cached_property
     def half_bytes(self) -> int:
@@ -131,7 +134,7 @@ class Plan:
         title = f"{self.shape.name}, {tokens} tokens"
         match, nearest = None, ""
         try:
-            match = dispatch.lookup(self.table.table, self.shape.name, tokens)
+            match = dispatch.lookup(self.table.table, self.shape.name, tokens, self.layout)
         except NoKernel as error:
             if self.require_tuned:
                 raise
@@ -190,33 +193,38 @@ def make_plan(
     model: str | Shape,
     on_missing: OnMissing = "error",
     fallback: Fallback | None = None,
+    layout: Layout = "packed",
 ) -> Plan:
     """The plan for a model of the table, or for a `Shape`; an equal one is shared.
 
     Its name is the same in every process that makes the same plans in the same order.
 
     Raises:
-        NoKernel: the table does not know the model, and there is no shape to fall back with.
+        NoKernel: the table has no kernel for the model and layout, and nothing may stand in.
         MonomoeError: the table's model of that name has other dimensions; an option is misspelt.
     """
     if on_missing not in ("error", "fallback"):
         raise MonomoeError(f'on_missing must be "error" or "fallback", found {on_missing!r}')
     name = model if isinstance(model, str) else model.name
-    known = next((k.shape for k in table.table.kernels if k.shape.name == name), None)
+    require_layout(layout)
+    mine = [k for k in table.table.kernels if k.shape.name == name]
+    known = mine[0].shape if mine else None
     required = _tuned_is_required()
-    if known is None and (isinstance(model, str) or on_missing == "error" or required):
-        dispatch.lookup(table.table, name, 1)  # raises, and says what there is
+    strict = on_missing == "error" or required
+    if (known is None and isinstance(model, str)) or strict:
+        dispatch.lookup(table.table, name, 1, layout)  # raises, and says what there is
     shape = model if isinstance(model, Shape) else known
     assert shape, "lookup has raised"
     if known and dataclasses.replace(shape, source="") != dataclasses.replace(known, source=""):
         raise MonomoeError(
             f"the kernels of {name} are for {_dimensions(known)}; asked for {_dimensions(shape)}"
         )
-    plan = Plan(table, shape, on_missing, fallback, required)
+    plan = Plan(table, shape, on_missing, fallback, required, layout)
     digest = hashlib.sha256(dispatch.dump(table.table).encode()).hexdigest()[:8]
     number = 1
     while True:
-        plan.name = f"{name}@{digest}" + (f"#{number}" if number > 1 else "")
+        suffix = ("" if layout == "packed" else f"-{layout}") + (f"#{number}" if number > 1 else "")
+        plan.name = f"{name}@{digest}{suffix}"
         present = _PLANS.setdefault(plan.name, plan)
         if present is plan or _same(present, plan):
             return present
@@ -250,7 +258,7 @@ def announce(plan: Plan, choice: Choice) -> None:
 
 
 def _same(one: Plan, other: Plan) -> bool:
-    fields = ("table", "shape", "on_missing", "fallback", "require_tuned")
+    fields = ("table", "shape", "on_missing", "fallback", "require_tuned", "layout")
     return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 

@@ -59,8 +59,9 @@ class Weights:
 class Measure:
     """Validate and time one kernel on one shape (``Shape.to_dict()``) for some token counts.
 
-    ``half_bytes`` is the workspace half it needs. ``validate`` runs every validation case first;
-    ``timed`` is None for a request that only validates. ``weights`` is None for drawn ones.
+    ``layout`` is that of its weights, ``half_bytes`` the workspace half it needs. ``validate`` runs
+    every validation case first; ``timed`` is None for a request that only validates. ``weights`` is
+    None for drawn ones.
     """
 
     shape: dict[str, Any]
@@ -71,6 +72,7 @@ class Measure:
     validate: bool
     timed: Timed | None
     seed: int = 0
+    layout: Literal["packed", "raw"] = "packed"
     weights: Weights | None = None
     kind: Literal["measure"] = "measure"
 
@@ -89,6 +91,7 @@ class Trace:
     routing: str
     launches: int
     seed: int = 0
+    layout: Literal["packed", "raw"] = "packed"
     kind: Literal["trace"] = "trace"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monomoe_gen.cost import TOP, estimate
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
 
@@ -35,7 +35,11 @@ class Agreement:
 
 
 def medians(
-    records: Iterable[Record], tokens: int, token_tile: int, routing: str = "uniform"
+    records: Iterable[Record],
+    tokens: int,
+    token_tile: int,
+    routing: str = "uniform",
+    layout: Layout = "packed",
 ) -> dict[Schedule, float]:
     """The median time of each schedule in microseconds, screened ones before final ones.
 
@@ -43,8 +47,9 @@ def medians(
     counts, whatever its sources.
     """
     found: dict[str, dict[Schedule, float]] = {"screen": {}, "final": {}}
+    asked = tokens, token_tile, routing, layout
     for r in records:
-        if r.time_us and (r.tokens, r.token_tile, r.routing) == (tokens, token_tile, routing):
+        if r.time_us and (r.tokens, r.token_tile, r.routing, r.layout) == asked:
             found[r.stage][Schedule.from_dict(r.schedule)] = r.time_us.median
     return {**found["final"], **found["screen"]}
 

@@ -10,11 +10,11 @@ from monomoe_gen import dispatch, jobs
 from monomoe_gen.bench import Timing
 from monomoe_gen.compile import compile_source
 from monomoe_gen.device import Device, current_device
-from monomoe_gen.errors import EnvironmentProblem, MonomoeError
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError, NoKernel
 from monomoe_gen.protocol import Cell, Image
 from monomoe_gen.render import render
 from monomoe_gen.report import Result
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
 
@@ -43,8 +43,10 @@ def require_device() -> Device:
     return device
 
 
-def dispatched_targets(folder: Path, models: Sequence[str], tokens: Sequence[int]) -> list[Target]:
-    """The kernels that ``folder``'s table dispatches for ``models`` (none: all of them).
+def dispatched_targets(
+    folder: Path, models: Sequence[str], tokens: Sequence[int], layout: Layout = "packed"
+) -> list[Target]:
+    """The kernels that ``folder``'s table dispatches for ``models`` (none: all that it has).
 
     Raises:
         NoKernel: the table has nothing for a model and token count.
@@ -52,9 +54,15 @@ def dispatched_targets(folder: Path, models: Sequence[str], tokens: Sequence[int
     """
     table = dispatch.load(folder)
     chosen: dict[str, list[int]] = {}
-    for model in models or sorted({entry.model for entry in table.entries}):
+    known = sorted({entry.model for entry in table.entries if entry.layout == layout})
+    if not models and not known:
+        raise NoKernel(
+            f"{layout} weights on {table.device.name}",
+            f"the table has none; run `monomoe-gen tune --layout {layout}`",
+        )
+    for model in models or known:
         for count in tokens:
-            kernel = dispatch.lookup(table, model, count).kernel
+            kernel = dispatch.lookup(table, model, count, layout).kernel
             chosen.setdefault(kernel.id, []).append(count)
     targets = []
     for kernel in table.kernels:
@@ -68,7 +76,12 @@ def dispatched_targets(folder: Path, models: Sequence[str], tokens: Sequence[int
 
 
 def schedule_target(
-    shape: Shape, schedule: Schedule, device: Device, tokens: Sequence[int], token_tile: int
+    shape: Shape,
+    schedule: Schedule,
+    device: Device,
+    tokens: Sequence[int],
+    token_tile: int,
+    layout: Layout = "packed",
 ) -> Target:
     """The kernel of one schedule, compiled now.
 
@@ -82,7 +95,7 @@ def schedule_target(
             "--token-tile"
         )
     require_feasible(shape, schedule, device, token_tile)
-    spec = KernelSpec(shape, schedule, token_tile)
+    spec = KernelSpec(shape, schedule, token_tile, layout)
     image = jobs.image(compile_source(render(spec), device.arch), schedule.grid)
     return Target(spec, image, tuple(tokens))
 
@@ -103,4 +116,5 @@ def result(spec: KernelSpec, cell: Cell, routing: str) -> Result:
         cosine=round(min(errors.cosine for errors in cell.errors.values()), 6),
         schedule=spec.schedule.id,
         routing=routing,
+        layout=spec.layout,
     )

@@ -67,6 +67,7 @@ def render(spec: KernelSpec, templates: Path | None = None, trace: bool = False)
         "schedule": spec.schedule,
         "geometry": spec.geometry,
         "token_tile": spec.token_tile,
+        "layout": spec.layout,
         "kernel_name": kernel_name,
         "parameters": _parameters(spec.schedule),
         "rules": [rule for rule in RULES if rule.cuda],
@@ -74,9 +75,10 @@ def render(spec: KernelSpec, templates: Path | None = None, trace: bool = False)
     }
     arguments = ",".join(f"{name}={value}" for name, value in spec.schedule.to_dict().items())
     provenance = [
-        f"shape {spec.shape.name}, up to {spec.token_tile} tokens, schedule {spec.schedule.id}",
+        f"shape {spec.shape.name}, up to {spec.token_tile} tokens, schedule {spec.schedule.id}"
+        f"{'' if spec.layout == 'packed' else f', {spec.layout} weights'}",
         f"rebuild: monomoe-gen render --model {spec.shape.name} --token-tile {spec.token_tile}"
-        f" --schedule {arguments}",
+        f"{'' if spec.layout == 'packed' else f' --layout {spec.layout}'} --schedule {arguments}",
     ]
     texts, sources_hash = _render("monomoe.cu", context, provenance, templates)
     geometry = spec.geometry

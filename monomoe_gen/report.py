@@ -10,6 +10,7 @@ from typing import Any
 
 from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.files import write_atomically
+from monomoe_gen.schedule import Layout
 from monomoe_gen.strict import read_json
 
 BEGIN = "<!-- results: written by `make readme` from generated/nvidia-h200 -->"
@@ -35,7 +36,8 @@ class Result:
 
     Times are microseconds per launch with cold weights, ``ratio`` is time / floor,
     ``distinct_experts`` is the mean over the launches, ``bandwidth_gb_s`` counts their FP8 bytes,
-    ``cosine`` compares with the FP32 reference, ``schedule`` is a schedule id.
+    ``cosine`` compares with the FP32 reference, ``schedule`` is a schedule id, ``layout`` that of
+    the weights.
     """
 
     model: str
@@ -48,6 +50,7 @@ class Result:
     cosine: float
     schedule: str
     routing: str
+    layout: Layout = "packed"
 
 
 def read_results(path: Path) -> list[Result]:
@@ -60,15 +63,16 @@ def read_results(path: Path) -> list[Result]:
 
 
 def write_results(path: Path, results: Iterable[Result]) -> None:
-    """Writes results one a line, in order of model, tokens and routing."""
-    ordered = sorted(results, key=lambda r: (r.model, r.tokens, r.routing))
+    """Writes results one a line, in order of model, layout, tokens and routing."""
+    ordered = sorted(results, key=lambda r: (r.model, r.layout, r.tokens, r.routing))
     lines = ",\n".join(" " + json.dumps(asdict(r)) for r in ordered)
     write_atomically(path, (f"[\n{lines}\n]\n" if lines else "[]\n").encode())
 
 
 def merge_results(old: Iterable[Result], new: Sequence[Result]) -> list[Result]:
-    """The old results of models that were not measured again, and the new ones."""
-    return [r for r in old if r.model not in {n.model for n in new}] + list(new)
+    """The old results of models and layouts that were not measured again, and the new ones."""
+    measured = {(n.model, n.layout) for n in new}
+    return [r for r in old if (r.model, r.layout) not in measured] + list(new)
 
 
 def read_anchors(path: Path) -> Mapping[str, Any]:
@@ -89,12 +93,12 @@ def read_anchors(path: Path) -> Mapping[str, Any]:
 
 
 def results_table(results: Iterable[Result], anchors: Mapping[str, Any]) -> str:
-    """The results under uniform routing as a markdown table, published times beside them.
+    """The results with packed weights under uniform routing as a markdown table.
 
-    The published times were taken with uniform routing too; models keep the order of the anchors.
+    Published times are of uniform routing too; models keep the order of the anchors.
     """
     order = list(anchors["shapes"])
-    uniform = [r for r in results if r.routing == "uniform"]
+    uniform = [r for r in results if (r.routing, r.layout) == ("uniform", "packed")]
     uniform.sort(key=lambda r: (order.index(r.model) if r.model in order else len(order), r.tokens))
     rows = [_HEADER, ("---",) + ("---:",) * (len(_HEADER) - 1)]
     rows += [_row(r, anchors["shapes"].get(r.model, {}).get(str(r.tokens), {})) for r in uniform]

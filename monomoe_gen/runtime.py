@@ -21,9 +21,10 @@ from monomoe_gen.device import DEFAULT, current_device
 from monomoe_gen.errors import EnvironmentProblem
 from monomoe_gen.kernel import LayerWeights
 from monomoe_gen.plan import Fallback, KernelTable, OnMissing, Plan, make_plan
+from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.torch_op import WORKSPACES, require, require_weights
-from monomoe_gen.weights import pack_w2, pack_w13
+from monomoe_gen.weights import lay_out
 
 __all__ = ["KernelTable", "MoELayer", "load_table"]
 
@@ -48,7 +49,7 @@ def load_table(folder: Path | None = None) -> KernelTable:
 class MoELayer(torch.nn.Module):
     """One MoE layer. Make it with `from_weights`; it may be called from any stream.
 
-    The packed weights are buffers that no state dict holds. ``layer.to(device)`` moves them, and
+    The weights are buffers that no state dict holds. ``layer.to(device)`` moves them, and
     their types stay. ``plan_name`` is the last argument of ``torch.ops.monomoe.moe``.
     """
 
@@ -76,10 +77,11 @@ class MoELayer(torch.nn.Module):
         w2_scale: Tensor,
         bias: Tensor | None = None,
         *,
+        layout: Layout = "packed",
         on_missing: OnMissing = "error",
         fallback: Fallback | None = None,
     ) -> MoELayer:
-        """Packs a layer in checkpoint layout and loads every kernel of ``model``.
+        """Takes a layer in checkpoint layout and loads every kernel of ``model``.
 
         Args:
             model: a name of the table; or a `Shape`, which the table's of that name must equal.
@@ -88,24 +90,26 @@ class MoELayer(torch.nn.Module):
             w2: float8_e4m3fn ``[E, H, N]``.
             w2_scale: fp32 ``[E, H/128, N/128]``.
             bias: fp32 ``[E]`` for shapes with an expert bias, else None.
+            layout: ``packed`` copies ``w13`` and ``w2`` into the order of the kernels, and the
+                given ones may be freed. ``raw`` uses them in place, so that other kernels can
+                read the same memory: contiguous, from a multiple of 16 bytes.
             on_missing: what to do where no kernel may run (another GPU, a part of one, a cubin
                 that is not the table's, a model that the table lacks): raise, or fall back.
             fallback: serves these cases and token counts beyond the largest kernel. By default it
                 is the operator in plain torch: right, slow, and announced once in the log.
 
-        The packed weights are copies: the given ``w13`` and ``w2`` may be freed. The scales and
-        the bias are used in place. On the CPU the layer runs the reference that rounds where the
-        kernel rounds. With the environment variable ``MONOMOE_REQUIRE_TUNED=1`` only a kernel that
-        was tuned for exactly the token count runs, and anything else raises.
+        The scales and the bias are used in place. On the CPU the layer runs the reference that
+        rounds where the kernel rounds. With the environment variable ``MONOMOE_REQUIRE_TUNED=1``
+        only a kernel that was tuned for exactly the token count runs, and anything else raises.
 
         Raises:
-            NoKernel: the table has no kernel for the model.
+            NoKernel: the table has no kernel for the model and layout.
             MonomoeError: a tensor has another shape, type or device than the model needs.
             EnvironmentProblem: the table is for another GPU.
             DatabaseError: a cubin is missing, or is not the table's.
             LaunchError: a kernel does not load, or its grid cannot be resident as a whole.
         """
-        plan = make_plan(table, model, on_missing, fallback)
+        plan = make_plan(table, model, on_missing, fallback, layout)
         shape, device = plan.shape, w13.device
         if device.type not in ("cpu", "cuda"):
             raise EnvironmentProblem(f"the weights are on {device}; move them to a CUDA device")
@@ -114,8 +118,9 @@ class MoELayer(torch.nn.Module):
         require("w2", w2, (e, h, n), torch.float8_e4m3fn, device)
         if device.type == "cuda" and plan.prepare(device):
             WORKSPACES.reserve(device, plan.half_bytes)
-        weights = LayerWeights(pack_w13(w13), w13_scale, pack_w2(w2), w2_scale, bias)
-        require_weights(weights, shape, device)
+        kernel_w13, kernel_w2 = lay_out(layout, w13, w2)
+        weights = LayerWeights(kernel_w13, w13_scale, kernel_w2, w2_scale, bias)
+        require_weights(weights, shape, device, layout)
         return cls(plan, weights)
 
     @property

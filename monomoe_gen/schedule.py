@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Literal, get_args
 
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
@@ -26,6 +27,9 @@ BLOCK_BYTES = (
 )  # one MMA warp's share of a stage: 16 rows x 128 columns of e4m3
 TOKEN_TILES = (8, 16, 24, 32)
 ROW_PAD = 64  # bytes between activation rows; keeps 16-byte B operand loads free of bank conflicts
+Layout = Literal["packed", "raw"]
+"""Of the weights: regrouped for the kernel, or as the checkpoint has them (see `weights`)."""
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 HEADER_BYTES = 128  # workspace header: done counter, epoch, dirty bytes of either half
 H_STAGING_BYTES = (
     40 * 1024
@@ -101,25 +105,40 @@ class Schedule:
         return cls.from_dict(values)
 
 
+def require_layout(name: str) -> Layout:
+    """``name`` if it is one of `LAYOUTS`; raises `MonomoeError` otherwise."""
+    if name not in LAYOUTS:
+        raise MonomoeError(f"a layout is one of {', '.join(LAYOUTS)}, found {name!r}")
+    return name
+
+
 @dataclass(frozen=True)
 class KernelSpec:
-    """What one kernel is generated from. `token_tile` is the number of tokens it can take."""
+    """What one kernel is generated from.
+
+    `token_tile` is the number of tokens it can take, `layout` how its weights lie in memory. The
+    layout changes no byte count and no rule.
+    """
 
     shape: Shape
     schedule: Schedule
     token_tile: int = 8
+    layout: Layout = "packed"
 
     def __post_init__(self) -> None:
         if self.token_tile not in TOKEN_TILES:
             raise MonomoeError(f"token tile must be one of {TOKEN_TILES}, found {self.token_tile}")
+        require_layout(self.layout)
 
     @property
     def id(self) -> str:
-        return f"{self.shape.name}-t{self.token_tile}-{self.schedule.id}"
+        suffix = "" if self.layout == "packed" else f"-{self.layout}"
+        return f"{self.shape.name}-t{self.token_tile}-{self.schedule.id}{suffix}"
 
     @property
     def kernel_name(self) -> str:
-        return f"monomoe_{self.shape.slug}_t{self.token_tile}_{self.schedule.id.replace('-', '_')}"
+        rest = self.id.removeprefix(f"{self.shape.name}-").replace("-", "_")
+        return f"monomoe_{self.shape.slug}_{rest}"
 
     @cached_property
     def geometry(self) -> Geometry:

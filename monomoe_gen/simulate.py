@@ -22,10 +22,10 @@ from torch import Tensor
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.host_build import Program
 from monomoe_gen.reference import moe_mirror
-from monomoe_gen.schedule import Geometry
+from monomoe_gen.schedule import Geometry, Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.sites import Namer
-from monomoe_gen.weights import pack_w2, pack_w13
+from monomoe_gen.weights import lay_out
 from monomoe_gen.workload import activations, block_weights, rotation
 
 POLICIES = (
@@ -112,16 +112,23 @@ class Problem:
     expected: tuple[Tensor, ...]
 
 
-def make_problem(shape: Shape, tokens: Sequence[int], routing: str, seed: int = 0) -> Problem:
+def make_problem(
+    shape: Shape,
+    tokens: Sequence[int],
+    routing: str,
+    seed: int = 0,
+    layout: Layout = "packed",
+) -> Problem:
     """Draws one launch for each entry of ``tokens``; all share the weights.
 
     In every second launch the last token is all zero.
     """
     layer = block_weights(shape, "gaussian", seed)
+    w13, w2 = lay_out(layout, layer.w13, layer.w2)
     inputs: list[tuple[str, int | None, Tensor]] = [
-        ("w13", None, pack_w13(layer.w13)),
+        ("w13", None, w13),
         ("w13_scale", None, layer.w13_scale),
-        ("w2", None, pack_w2(layer.w2)),
+        ("w2", None, w2),
         ("w2_scale", None, layer.w2_scale),
     ]
     expected = []

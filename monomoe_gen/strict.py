@@ -63,6 +63,10 @@ def _value(kind: Any, raw: Any, where: str) -> Any:
         return tuple(_value(item, value, f"{where}[{i}]") for i, value in enumerate(raw))
     if dataclasses.is_dataclass(kind):
         return _object(kind, raw, where)
+    if typing.get_origin(kind) is typing.Literal:
+        if raw not in (values := typing.get_args(kind)):
+            raise _Problem(where, f"must be one of {', '.join(values)}, found {raw!r}")
+        return raw
     if type(raw) is not kind and not (kind is float and type(raw) is int):
         raise _Problem(where, f"must be {kind.__name__}, found {raw!r}")
     return raw
@@ -81,7 +85,8 @@ def _object(kind: Any, raw: Any, where: str) -> Any:
     for name in raw:
         if name not in hints:
             raise _Problem(dot + name, "unknown field")
+    optional = {f.name for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING}
     for name in hints:
-        if name not in raw:
+        if name not in raw and name not in optional:
             raise _Problem(dot + name, "missing")
-    return kind(**{name: _value(hint, raw[name], dot + name) for name, hint in hints.items()})
+    return kind(**{n: _value(hints[n], value, dot + n) for n, value in raw.items()})

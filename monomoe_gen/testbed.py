@@ -13,9 +13,10 @@ from monomoe_gen.checkpoint import Shard, find_layer
 from monomoe_gen.device import Device
 from monomoe_gen.kernel import LayerWeights, LoadedKernel
 from monomoe_gen.protocol import Image, Timed, Weights
+from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.validate import Problem, make_problem
-from monomoe_gen.weights import BlockWeights, pack_w2, pack_w13
+from monomoe_gen.weights import BlockWeights, lay_out
 from monomoe_gen.workload import block_weights, validation_cases
 
 TIMED_LAYER = "gaussian"
@@ -24,23 +25,33 @@ T = TypeVar("T")
 
 
 class Testbed:
-    """One shape on the GPU. Everything in it is made when it is first asked for, and kept."""
+    """One shape on the GPU, with weights in one layout.
+
+    Everything in it is made when it is first asked for, and kept.
+    """
 
     def __init__(
-        self, shape: Shape, device: Device, seed: int, weights: Weights | None = None
+        self,
+        shape: Shape,
+        device: Device,
+        seed: int,
+        weights: Weights | None = None,
+        layout: Layout = "packed",
     ) -> None:
         self.shape, self.device, self.seed, self.weights = shape, device, seed, weights
+        self.layout = layout
         self._kept: dict[Hashable, Any] = {}
 
     def layer(self, distribution: str) -> tuple[BlockWeights, LayerWeights]:
-        """A layer in checkpoint layout and packed; that of a checkpoint for any distribution."""
+        """A layer as drawn and as kernels read it; that of a checkpoint for any distribution."""
 
         def make() -> tuple[BlockWeights, LayerWeights]:
             if self.weights:
                 b = read_layer(self.weights, self.shape)
             else:
                 b = block_weights(self.shape, distribution, self.seed, CUDA)
-            return b, LayerWeights(pack_w13(b.w13), b.w13_scale, pack_w2(b.w2), b.w2_scale)
+            w13, w2 = lay_out(self.layout, b.w13, b.w2)
+            return b, LayerWeights(w13, b.w13_scale, w2, b.w2_scale)
 
         return self._once(("layer", "checkpoint" if self.weights else distribution), make)
 

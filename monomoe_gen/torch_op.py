@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from monomoe_gen.errors import LaunchError, MonomoeError
-from monomoe_gen.fallback import moe_packed
+from monomoe_gen.fallback import moe_in_torch
 from monomoe_gen.kernel import LayerWeights, launch_moe
 from monomoe_gen.plan import Choice, Plan, announce, find_plan
-from monomoe_gen.schedule import BLOCK_BYTES, ROW_TILE
+from monomoe_gen.schedule import BLOCK_BYTES, ROW_TILE, Layout
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 from monomoe_gen.workspaces import Workspaces
 
 WORKSPACES = Workspaces()
+COPY_ALIGNMENT = 16  # bytes, of bulk copies
 
 _ARGUMENTS = (
     "Tensor x, Tensor router_logits, Tensor w13, Tensor w13_scale, Tensor w2, Tensor w2_scale, "
@@ -91,12 +92,12 @@ def _run(plan: Plan, x: Tensor, logits: Tensor, weights: LayerWeights, out: Tens
     require("x", x, (tokens, shape.hidden), torch.bfloat16, device)
     require("router_logits", logits, (tokens, shape.experts), logits_dtype, device)
     require("out", out, (tokens, shape.hidden), torch.bfloat16, device)
-    require_weights(weights, shape, device)
+    require_weights(weights, shape, device, plan.layout)
     if tokens == 0:
         return
     choice = plan.choose(device, tokens)
     if device.type == "cpu":
-        moe_packed(x, logits, weights, shape, out)
+        moe_in_torch(x, logits, weights, shape, out, plan.layout)
         return
     with torch.cuda.device(device):
         choice = _on_this_stream(plan, choice, device, tokens)
@@ -140,17 +141,29 @@ def _fall_back(
             f"{choice.line}: a CUDA graph cannot hold the torch fallback, which waits for the GPU; "
             "capture token counts that a kernel serves, or give the layer a fallback of your own"
         )
-    moe_packed(x, logits, weights, plan.shape, out)
+    moe_in_torch(x, logits, weights, plan.shape, out, plan.layout)
 
 
-def require_weights(weights: LayerWeights, shape: Shape, device: torch.device) -> None:
-    """Raises MonomoeError unless these are packed weights of ``shape`` on ``device``."""
+def require_weights(
+    weights: LayerWeights, shape: Shape, device: torch.device, layout: Layout
+) -> None:
+    """Raises MonomoeError unless these are weights of ``shape`` in ``layout`` on ``device``."""
     e, h, n = shape.experts, shape.hidden, shape.intermediate
     up, down, wide = 2 * n // SCALE_BLOCK, n // SCALE_BLOCK, h // SCALE_BLOCK
     byte, fp32 = torch.uint8, torch.float32
-    require("w13", weights.w13, (e, 2 * n // ROW_TILE, wide, BLOCK_BYTES), byte, device)
+    if layout == "packed":
+        require("w13", weights.w13, (e, 2 * n // ROW_TILE, wide, BLOCK_BYTES), byte, device)
+        require("w2", weights.w2, (e, h // ROW_TILE, down, BLOCK_BYTES), byte, device)
+    else:
+        require("w13", weights.w13, (e, 2 * n, h), byte, device)
+        require("w2", weights.w2, (e, h, n), byte, device)
+    for name, tensor in (("w13", weights.w13), ("w2", weights.w2)):
+        if tensor.data_ptr() % COPY_ALIGNMENT:
+            raise MonomoeError(
+                f"{name} begins at {tensor.data_ptr():#x}; kernels read it from a multiple of "
+                f"{COPY_ALIGNMENT} bytes: give a tensor that is no odd slice of another"
+            )
     require("w13_scale", weights.w13_scale, (e, up, wide), fp32, device)
-    require("w2", weights.w2, (e, h // ROW_TILE, down, BLOCK_BYTES), byte, device)
     require("w2_scale", weights.w2_scale, (e, wide, down), fp32, device)
     if (weights.bias is not None) != shape.expert_bias:
         wants = "needs an" if shape.expert_bias else "has no"

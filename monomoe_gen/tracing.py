@@ -16,7 +16,7 @@ from monomoe_gen.perfetto import trace_json
 from monomoe_gen.protocol import Env, Event, Traced
 from monomoe_gen.render import render
 from monomoe_gen.sandbox import Sandbox
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
 from monomoe_gen.timeline import timeline_svg
@@ -44,7 +44,8 @@ class Recording:
     @property
     def name(self) -> str:
         """What its files are called."""
-        return f"{self.spec.shape.name}-b{self.tokens}-{self.spec.schedule.id}"
+        raw = "" if self.spec.layout == "packed" else f"-{self.spec.layout}"
+        return f"{self.spec.shape.name}-b{self.tokens}-{self.spec.schedule.id}{raw}"
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -52,7 +53,8 @@ class Recording:
         spec, env = self.spec, self.env
         spread = sorted(trace.us for trace in self.launches)
         facts = {
-            "kernel": f"{spec.shape.name}, up to {spec.token_tile} tokens, {spec.schedule.id}",
+            "kernel": f"{spec.shape.name}, up to {spec.token_tile} tokens, {spec.schedule.id}, "
+            f"{spec.layout} weights",
             "sources": f"{self.sources_hash[:16]} (rendered with time stamps), {self.compiler}",
             "launch": f"{self.tokens} tokens, {self.routing} routing, cold weights; the median of "
             f"{len(spread)} launches, {spread[0]:.2f} to {spread[-1]:.2f} us from the first start "
@@ -68,24 +70,32 @@ class Recording:
         return facts
 
 
-def dispatched_spec(device: Device, model: str, tokens: int) -> KernelSpec:
+def dispatched_spec(
+    device: Device, model: str, tokens: int, layout: Layout = "packed"
+) -> KernelSpec:
     """The kernel that the dispatch table of ``device`` has for a model and token count.
 
     Raises:
         NoKernel, DatabaseError: as `dispatch.lookup`.
     """
     table = dispatch.load(dispatch.table_folder(device.slug))
-    return dispatch.lookup(table, model, tokens).kernel.spec
+    return dispatch.lookup(table, model, tokens, layout).kernel.spec
 
 
-def schedule_spec(shape: Shape, schedule: Schedule, device: Device, token_tile: int) -> KernelSpec:
+def schedule_spec(
+    shape: Shape,
+    schedule: Schedule,
+    device: Device,
+    token_tile: int,
+    layout: Layout = "packed",
+) -> KernelSpec:
     """The kernel of one schedule.
 
     Raises:
         InfeasibleSchedule: it breaks a rule.
     """
     require_feasible(shape, schedule, device, token_tile)
-    return KernelSpec(shape, schedule, token_tile)
+    return KernelSpec(shape, schedule, token_tile, layout)
 
 
 def record(

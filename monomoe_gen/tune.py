@@ -53,7 +53,7 @@ def tune(
     began = time.monotonic()
     shape, tile = plan.shape, plan.token_tile
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
-    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path)
+    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.layout)
     if not plan.fresh:
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)

@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass
 
 from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.paths import tuning_db_dir
-from monomoe_gen.schedule import Schedule
+from monomoe_gen.schedule import Layout, Schedule
 
 if TYPE_CHECKING:
     import pandas
@@ -73,8 +73,9 @@ class Record:
     """One candidate and what became of it, for one token count and routing.
 
     `floor_us` and `empty_us` (stream floor, empty graph node) come from the run of `time_us`;
-    `distinct_experts` is the mean per launch. `env` describes the machine: driver, GPU name and
-    UUID, SMs, clocks, power cap. `at` is an ISO time. `message` says why a status is not ok.
+    `distinct_experts` is the mean per launch. `layout` is that of the weights. `env` describes the
+    machine: driver, GPU name and UUID, SMs, clocks, power cap. `at` is an ISO time. `message` says
+    why a status is not ok.
     """
 
     tokens: PositiveInt
@@ -93,6 +94,7 @@ class Record:
     binary: Binary | None
     env: dict[str, str | int | float | bool | None]
     message: str = ""
+    layout: Layout = "packed"
     at: str = Field(default_factory=lambda: datetime.now(timezone.utc).isoformat("T", "seconds"))
 
     def __post_init__(self) -> None:
@@ -106,10 +108,10 @@ class Record:
             raise ValueError(f"{self.tokens} tokens do not fit a tile of {self.token_tile}")
 
     @property
-    def candidate(self) -> tuple[int, int, str, str]:
-        """What the record is about: tokens, token tile, schedule id, sources hash."""
+    def candidate(self) -> tuple[int, int, str, str, str]:
+        """What the record is about: tokens, token tile, layout, schedule id, sources hash."""
         schedule = Schedule.from_dict(self.schedule)
-        return self.tokens, self.token_tile, schedule.id, self.sources_hash
+        return self.tokens, self.token_tile, self.layout, schedule.id, self.sources_hash
 
 
 @dataclass(frozen=True, config=_CONFIG)
@@ -188,8 +190,11 @@ def best_of(
     records: Iterable[Record],
     routing: str = "uniform",
     valid: Callable[[Record], bool] = lambda record: True,
+    layout: Layout = "packed",
 ) -> dict[int, Record]:
     """The fastest candidate of each token count, by the median time under `routing`.
+
+    Only those that read weights in `layout` take part.
 
     A candidate stands for its latest record, a final one if it has any: what a re-measurement
     found wrong, unstable or slow replaces what the screening said. A candidate with a final record
@@ -198,9 +203,8 @@ def best_of(
     latest: dict[tuple[object, ...], Record] = {}
     for record in records:
         old = latest.get(record.candidate)
-        if record.routing == routing and not (
-            old and old.stage == "final" and record.stage == "screen"
-        ):
+        asked = record.routing == routing and record.layout == layout
+        if asked and not (old and old.stage == "final" and record.stage == "screen"):
             latest[record.candidate] = record
     timed = [(r.stage == "screen", r.time_us.median, r) for r in latest.values() if r.time_us]
     best: dict[int, Record] = {}

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from monomoe_gen import e4m3
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.schedule import BLOCK_BYTES, ROW_TILE
+from monomoe_gen.schedule import BLOCK_BYTES, ROW_TILE, Layout
 from monomoe_gen.shapes import SCALE_BLOCK
 
 _WORDS = BLOCK_BYTES // 4  # four neighbouring columns always travel together, as one 32-bit word
@@ -78,6 +78,24 @@ def pack_w13(w13: Tensor) -> Tensor:
 def pack_w2(w2: Tensor) -> Tensor:
     """e4m3 ``[E, H, N]`` -> uint8 ``[E, H/16, N/128, 2048]`` on the same device."""
     return _pack(_words(w2, rows=SCALE_BLOCK).unflatten(1, (-1, 2, ROW_TILE // 2)))
+
+
+def lay_out(layout: Layout, w13: Tensor, w2: Tensor) -> tuple[Tensor, Tensor]:
+    """``(w13, w2)`` of the checkpoint -> uint8 as kernels of ``layout`` read them.
+
+    ``raw`` shares the memory of its arguments, which have to be contiguous.
+    """
+    if layout == "raw":
+        return w13.view(torch.uint8), w2.view(torch.uint8)
+    return pack_w13(w13), pack_w2(w2)
+
+
+def expert_codes(layout: Layout, w13: Tensor, w2: Tensor, expert: int) -> tuple[Tensor, Tensor]:
+    """e4m3 ``(w13 [2N, H], w2 [H, N])`` of one expert of what `lay_out` gave."""
+    if layout == "raw":
+        return w13[expert].view(e4m3.E4M3), w2[expert].view(e4m3.E4M3)
+    one = slice(expert, expert + 1)
+    return unpack_w13(w13[one])[0], unpack_w2(w2[one])[0]
 
 
 def unpack_w13(packed: Tensor) -> Tensor:

@@ -109,10 +109,11 @@ class Server:
         shape = Shape.from_dict(request.shape)
         weights = request.weights if isinstance(request, Measure) else None
         bed = self.testbed
-        if bed and (bed.shape, bed.seed, bed.weights) == (shape, request.seed, weights):
+        key = shape, request.seed, weights, request.layout
+        if bed and (bed.shape, bed.seed, bed.weights, bed.layout) == key:
             return bed
         bed = self.testbed = None  # frees the old layers first
-        self.testbed = Testbed(shape, self.device, request.seed, weights)
+        self.testbed = Testbed(shape, self.device, request.seed, weights, request.layout)
         return self.testbed
 
 

@@ -17,6 +17,7 @@ from monomoe_gen.shapes import load_shape
 TOY = load_shape("toy")
 MANY = replace(TOY, name="toy-many", experts=64, top_k=8)
 SPEC = KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4))
+RAW = KernelSpec(TOY, Schedule(5, 2, 128, 4, 128, 3, 2), layout="raw")
 CROWD = KernelSpec(MANY, Schedule(3, 2, 256, 2, 128, 2, 2))
 
 
@@ -284,6 +285,27 @@ MUTANTS = (
         RING,
         "device::bulk_copy(storage.ring + start, source, first, ",
         "device::bulk_copy(storage.ring + start + 16, source, first, ",
+    ),
+    Mutant(
+        "odd rows of raw weights are read like even ones",
+        "ops/weights.cuh",
+        "odd ? rows[0][1 - c] : rows[0][c]",
+        "rows[0][c]",
+        spec=RAW,
+    ),
+    Mutant(
+        "raw gate and up rows lie one run apart",
+        "ops/weights.cuh",
+        "(Stage::kIsUp ? Stage::kTiles : 1) * kHalfTile",
+        "kHalfTile",
+        spec=RAW,
+    ),
+    Mutant(
+        "only the first of raw gate and up rows is requested",
+        "ops/stream.cuh",
+        "part < kParts;",
+        "part < 1;",
+        spec=RAW,
     ),
     Mutant(
         "an exchange misses lanes",

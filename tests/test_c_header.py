@@ -239,3 +239,21 @@ def test_the_example_runs_on_the_gpu(tmp_path: Path, tokens: int) -> None:
     done = run(program, FOLDER, "qwen3.5-35b", str(tokens))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"qwen3.5-35b, {tokens} tokens" in done.stdout
+
+
+@needs_compiler
+def test_look_up_in_c_tells_layouts_apart(tmp_path: Path) -> None:
+    packed, raw = make_table(tuned_at=(2, 4)), make_table(tuned_at=(1,), layout="raw")
+    both = dispatch.Table(packed.device, packed.kernels + raw.kernels, packed.entries + raw.entries)
+    (tmp_path / c_header.FILE).write_text(c_header.c_header(both))
+    source = tmp_path / "probe.cpp"
+    source.write_text(
+        '#include "monomoe_kernels.h"\n'
+        "using namespace monomoe;\n"
+        'static_assert(find("tiny", 3)->tuned_at == 2, "packed by default");\n'
+        'static_assert(find("tiny", 3, Layout::kRaw)->tuned_at == 1, "raw when asked");\n'
+        'static_assert(kernel_of(*find("tiny", 1, Layout::kRaw)).layout == Layout::kRaw, "");\n'
+        'static_assert(kernel_of(*find("tiny", 1)).layout == Layout::kPacked, "");\n'
+        "int main() {}\n"
+    )
+    build(tmp_path / "probe", "-pedantic", "-I", tmp_path, source)

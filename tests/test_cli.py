@@ -214,6 +214,9 @@ def test_render_prints_one_text_or_writes_the_files(
     code, out, _ = ask(capsys, *arguments)
     assert code == 0
     assert f"--token-tile 8 --schedule {legal}" in out.splitlines()[1], "the rebuild command"
+    code, out, _ = ask(capsys, *arguments, "--layout", "raw")
+    assert code == 0 and "_raw(" in out
+    assert f"--token-tile 8 --layout raw --schedule {legal}" in out.splitlines()[1]
     code, out, err = ask(capsys, *arguments, "-o", str(tmp_path / "new"))
     assert (code, out) == (0, "")
     files = [path for path in (tmp_path / "new").rglob("*") if path.is_file()]

@@ -173,3 +173,45 @@ def test_a_cubin_is_read_only_if_it_is_the_one_listed(tmp_path: Path) -> None:
     (tmp_path / f"{SMALL.id}.cubin").write_bytes(b"another")
     with pytest.raises(DatabaseError, match="its hash differs"):
         dispatch.read_cubin(tmp_path, SMALL)
+
+
+RAW = dataclasses.replace(
+    SMALL, id=f"{SMALL.id}-raw", kernel_name=f"{SMALL.kernel_name}_raw", layout="raw"
+)
+BOTH = dataclasses.replace(
+    TABLE,
+    kernels=(*TABLE.kernels, RAW),
+    entries=(*TABLE.entries, dataclasses.replace(entry(4, RAW), layout="raw")),
+)
+
+
+def test_a_table_carries_both_layouts(tmp_path: Path) -> None:
+    write(tmp_path, dispatch.dump(BOTH))
+    table = dispatch.load(tmp_path)
+    assert lookup(table, "tiny", 4).kernel == SMALL
+    assert lookup(table, "tiny", 4, "raw").kernel == RAW
+    assert lookup(table, "tiny", 1, "raw").how == "smallest_above"
+    assert RAW.spec.id == RAW.id and RAW.spec.kernel_name == RAW.kernel_name
+    with pytest.raises(NoKernel, match=r"raw weights; the table has packed .* --layout raw`"):
+        lookup(table, "other", 4, "raw")
+
+
+def test_a_table_without_layouts_is_of_packed_weights(tmp_path: Path) -> None:
+    raw = json.loads(dispatch.dump(TABLE))
+    for item in (*raw["kernels"], *raw["entries"]):
+        del item["layout"]
+    write(tmp_path, raw)
+    assert dispatch.dump(dispatch.load(tmp_path)) == dispatch.dump(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("layout", "complaint"),
+    [
+        ("raw", "layout raw, but .* takes packed"),
+        ("row", "must be one of packed, raw, found 'row'"),
+    ],
+)
+def test_an_entry_has_the_layout_of_its_kernel(layout: str, complaint: str, tmp_path: Path) -> None:
+    write(tmp_path, change("entries.0.layout", layout))
+    with pytest.raises(DatabaseError, match=complaint):
+        dispatch.load(tmp_path)

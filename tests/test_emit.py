@@ -55,7 +55,8 @@ class Place:
         **changes: object,
     ) -> Record:
         """Adds a measurement of what the present templates and compiler give."""
-        source = render(KernelSpec(load_shape(model), schedule))
+        layout = changes.get("layout", "packed")
+        source = render(KernelSpec(load_shape(model), schedule, layout=layout))  # type: ignore[arg-type]
         values: dict[str, object] = {
             "tokens": tokens,
             "token_tile": 8,
@@ -124,6 +125,20 @@ def test_the_fastest_kernels_are_written_and_listed(place: Place) -> None:
     assert cubin == compile_source(source).cubin
     assert match.entry.record.text_hash == match.kernel.cubin_sha256
     assert (place.folder / f"{slow}.cu").read_text() == source.bundle()
+
+
+def test_each_layout_has_its_own_fastest_kernel(place: Place) -> None:
+    place.record(1, 14.0)
+    place.record(1, 15.0, layout="raw")
+    place.record(1, 16.0, SLOW, layout="raw")
+    table = place.emit().table
+    packed, raw = (dispatch.lookup(table, MODEL, 1, layout) for layout in ("packed", "raw"))
+    assert (packed.entry.time_us, raw.entry.time_us) == (14.0, 15.0)
+    assert (packed.kernel.layout, raw.kernel.layout) == ("packed", "raw")
+    assert raw.kernel.id == f"{packed.kernel.id}-raw"
+    assert (place.folder / f"{raw.kernel.id}.cubin").exists()
+    assert not place.wrong()
+    assert place.emit().written == ()
 
 
 def test_emitting_again_changes_nothing(place: Place) -> None:

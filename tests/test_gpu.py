@@ -23,7 +23,7 @@ from monomoe_gen.render import Source, hash_texts, render, render_empty
 from monomoe_gen.sandbox import Limits, Outcome, Sandbox
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
-from monomoe_gen.space import nearest_legal
+from monomoe_gen.space import feasible, nearest_legal
 from monomoe_gen.trace_summary import summarize
 from monomoe_gen.validate import MIRROR_REL_L2_MAX, measure_errors
 from monomoe_gen.weights import BlockWeights, pack_w2, pack_w13
@@ -80,6 +80,31 @@ def test_a_kernel_is_right_for_every_token_count(model: str, device: Device, box
     assert {c.tokens: c.message for c in outcome.cells} == dict.fromkeys(range(1, 9), "")
     worst = min(e.cosine for c in outcome.cells for e in c.errors.values())
     assert worst >= 0.998
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_kernel_of_raw_weights_is_right_for_every_token_count(
+    model: str, device: Device, box: Sandbox
+) -> None:
+    spec = dataclasses.replace(spec_of(model, device), layout="raw")
+    asked = jobs.measure(
+        spec, image_of(spec, device), range(1, 9), "uniform", validate=True, timed=None
+    )
+    outcome = box.measure(asked)
+    assert outcome.status == "ok", outcome.message
+    assert {c.tokens: c.message for c in outcome.cells} == dict.fromkeys(range(1, 9), "")
+
+
+@pytest.mark.parametrize("k_up", [256, 1024, 2048])
+def test_raw_rows_of_any_length_are_right(k_up: int, device: Device, box: Sandbox) -> None:
+    shape = load_shape("qwen3.5-35b")
+    wanted = [s for s in feasible(shape, device) if s.k_up == k_up]
+    spec = KernelSpec(shape, wanted[len(wanted) // 2], layout="raw")
+    asked = jobs.measure(
+        spec, image_of(spec, device), (1, 3, 8), "uniform", validate=True, timed=None
+    )
+    outcome = box.measure(asked)
+    assert (outcome.status, [c.message for c in outcome.cells]) == ("ok", ["", "", ""])
 
 
 def test_times_are_plausible_and_repeat(device: Device, box: Sandbox, floors: jobs.Floors) -> None:
@@ -191,14 +216,10 @@ def weights(spec: KernelSpec) -> BlockWeights:
     return block_weights(spec.shape, "gaussian", 3, "cuda")
 
 
-@pytest.fixture(scope="module")
-def layer(
-    spec: KernelSpec,
-    weights: BlockWeights,
-    device: Device,
-    tmp_path_factory: pytest.TempPathFactory,
+def layer_of(
+    spec: KernelSpec, weights: BlockWeights, device: Device, folder: Path
 ) -> runtime.MoELayer:
-    folder = tmp_path_factory.mktemp("table")
+    """A layer served by the one kernel of ``spec``, from a table in ``folder``."""
     binary = compile_source(render(spec), device.arch)
     origin = Origin("2026-01-01T00:00:00+00:00", binary.compiler, binary.text_hash, "final")
     kernel = Kernel(
@@ -213,15 +234,27 @@ def layer(
         sources_hash=binary.sources_hash,
         compiler=binary.compiler,
         cubin_sha256=hashlib.sha256(binary.cubin).hexdigest(),
+        layout=spec.layout,
     )
-    entry = Entry(spec.shape.name, 1, 8, spec.id, 15.0, 7.5, origin)
+    entry = Entry(spec.shape.name, 1, 8, spec.id, 15.0, 7.5, origin, spec.layout)
     table = Table(device, (kernel,), (entry,))
     (folder / dispatch.FILE).write_text(dispatch.dump(table), encoding="utf-8")
     (folder / f"{spec.id}.cubin").write_bytes(binary.cubin)
     w = weights
+    tensors = w.w13, w.w13_scale, w.w2, w.w2_scale
     return runtime.MoELayer.from_weights(
-        runtime.load_table(folder), spec.shape.name, w.w13, w.w13_scale, w.w2, w.w2_scale
+        runtime.load_table(folder), spec.shape.name, *tensors, layout=spec.layout
     )
+
+
+@pytest.fixture(scope="module")
+def layer(
+    spec: KernelSpec,
+    weights: BlockWeights,
+    device: Device,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> runtime.MoELayer:
+    return layer_of(spec, weights, device, tmp_path_factory.mktemp("table"))
 
 
 Problem = tuple[Tensor, Tensor, Tensor]
@@ -255,6 +288,21 @@ def test_the_layer_computes_the_operator(
     out = torch.full_like(x, torch.nan)
     assert layer(x, logits, out) is out
     assert_close(out, mirror)
+
+
+def test_a_layer_shares_raw_weights_and_computes_the_same(
+    spec: KernelSpec,
+    weights: BlockWeights,
+    device: Device,
+    problem: Callable[[int, int], Problem],
+    tmp_path: Path,
+) -> None:
+    raw = layer_of(dataclasses.replace(spec, layout="raw"), weights, device, tmp_path)
+    assert raw.w13.data_ptr() == weights.w13.data_ptr()
+    assert raw.w2.data_ptr() == weights.w2.data_ptr()
+    for tokens in (1, 3, 8):
+        x, logits, mirror = problem(tokens, tokens)
+        assert_close(raw(x, logits), mirror)
 
 
 def test_the_layer_in_a_graph_sees_new_inputs(

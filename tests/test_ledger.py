@@ -64,6 +64,7 @@ def test_only_records_of_this_run_count(ledger: Ledger) -> None:
             record(A, 1, 15.0),
             record(A, 8, 5.0, routing="zipf"),
             record(A, 8, 5.0, token_tile=16),
+            record(A, 8, 5.0, layout="raw"),
         ]
     )
     assert ledger.stale == [stale]
@@ -129,3 +130,10 @@ def test_what_is_added_is_on_disk(ledger: Ledger, tmp_path: Path) -> None:
     ledger.add(first)
     ledger.add(second)
     assert tuning_db.read(ledger.path) == [first, second]
+
+
+def test_a_ledger_of_raw_weights_renders_and_counts_raw_kernels(ledger: Ledger) -> None:
+    raw = dataclasses.replace(ledger, layout="raw")
+    raw.load([record(A, 1, 10.0), record(A, 8, 50.0, layout="raw")])
+    assert raw.missing(A) == (1,)
+    assert raw.spec(A).layout == "raw"

@@ -1,11 +1,12 @@
 """Rendering: stable, complete, hashed over exactly what is compiled, and strict about its input."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from monomoe_gen.errors import RenderError
+from monomoe_gen.errors import MonomoeError, RenderError
 from monomoe_gen.render import hash_texts, render, render_empty, render_floor
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
@@ -166,3 +167,21 @@ def test_floors_state_their_parameters() -> None:
     assert "kDepth = 16" in floor.texts["stream_floor.cu"]
     assert floor.sources_hash != render_floor(chunk_bytes=8192, depth=15, grid=132).sources_hash
     assert f"{render_empty().kernel_name}()" in render_empty().bundle()
+
+
+def test_raw_weights_are_a_variant_with_a_name_of_its_own() -> None:
+    raw = replace(SPEC, layout="raw")
+    assert (raw.id, raw.kernel_name) == (f"{SPEC.id}-raw", f"{SPEC.kernel_name}_raw")
+    one, other = render(SPEC), render(raw)
+    assert "constexpr bool kRaw = false;" in one.texts["schedule.cuh"]
+    assert "constexpr bool kRaw = true;" in other.texts["schedule.cuh"]
+    differing = [name for name, text in one.texts.items() if other.texts[name] != text]
+    assert differing == ["monomoe.cu", "schedule.cuh"]
+    assert other.shared_bytes == one.shared_bytes
+    assert " --layout raw --schedule " in other.texts["monomoe.cu"]
+    assert "layout" not in one.texts["monomoe.cu"]
+
+
+def test_an_unknown_layout_is_refused() -> None:
+    with pytest.raises(MonomoeError, match="a layout is one of packed, raw, found 'rows'"):
+        replace(SPEC, layout="rows")  # type: ignore[arg-type]

@@ -282,3 +282,40 @@ def test_a_tensor_that_does_not_fit_is_described() -> None:
     with pytest.raises(MonomoeError, match=r"found non-contiguous torch.float32 \[4, 2\] on cpu"):
         require("x", x, (2, 4), torch.bfloat16, CPU)
     require("x", torch.zeros(2, 4), (2, 4), torch.float32, CPU)
+
+
+def test_a_raw_layer_uses_the_given_weights_in_place() -> None:
+    layer, w = make_layer(layout="raw")
+    assert layer.w13.data_ptr() == w.w13.data_ptr() and layer.w2.data_ptr() == w.w2.data_ptr()
+    packed, _ = make_layer()
+    assert layer.plan_name != packed.plan_name
+    x = activations(TINY, 3, "gaussian", 0)
+    logits = torch.randn(3, TINY.experts, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(layer(x, logits), packed(x, logits))
+    assert "tuned at 2" in layer.explain(3)
+
+
+def test_raw_weights_that_cannot_be_read_in_place_are_refused() -> None:
+    table = runtime.KernelTable(Path(), make_table(layout="raw"))
+    w = block_weights(TINY, "gaussian", 0)
+    tensors = vars(w)
+    for wrong, complaint in (
+        ({"w13": w.w13.transpose(1, 2).contiguous().transpose(1, 2)}, "non-contiguous"),
+        ({"w2": shifted(w.w2, 8)}, "w2 begins at .*a multiple of 16 bytes"),
+    ):
+        with pytest.raises(MonomoeError, match=complaint):
+            runtime.MoELayer.from_weights(table, "tiny", **{**tensors, **wrong}, layout="raw")
+    with pytest.raises(MonomoeError, match="a layout is one of packed, raw, found 'row'"):
+        runtime.MoELayer.from_weights(table, "tiny", **tensors, layout="row")  # type: ignore[arg-type]
+    with pytest.raises(NoKernel, match="the table has raw weights for this model; run"):
+        runtime.MoELayer.from_weights(table, "tiny", **tensors)
+
+
+def shifted(tensor: Tensor, count: int) -> Tensor:
+    """The same values, ``count`` bytes behind a multiple of 64."""
+    flat = tensor.view(torch.uint8).flatten()
+    room = torch.empty(flat.numel() + 64 + count, dtype=torch.uint8)
+    begin = -room.data_ptr() % 64 + count
+    moved = room[begin : begin + flat.numel()]
+    moved.copy_(flat)
+    return moved.view(tensor.dtype).view(tensor.shape)

@@ -40,6 +40,7 @@ PLAIN = replace(
 )
 WIDE = replace(TOY, name="toy-wide", intermediate=256)
 TALL = replace(TOY, name="toy-tall", hidden=512)
+ODD = replace(TOY, name="toy-odd", hidden=768)
 BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=64, top_k=8)
 
 # Together: ring depths from 2 up, stages of equal and different sizes, one or several down groups,
@@ -72,6 +73,22 @@ CASES = [
     (WIDE, (3, 4, 256, 2, 256, 2, 3), 8, (3, 8, 3), "zipf"),
 ]  # fmt: skip
 
+# Raw weights: one and several tiles a stripe, rows in one piece and in several, stages that cross
+# the end of the ring, several experts in a down stage.
+RAW_CASES = [
+    (TOY, (4, 4, 256, 4, 128, 2, 2), 8, (3, 1, 8), "uniform"),
+    (TOY, (8, 16, 256, 8, 128, 4, 2), 8, (3, 8, 1), "uniform"),
+    (TOY, (7, 16, 128, 4, 128, 5, 3), 8, (1, 8, 3), "zipf"),
+    (TOY, (3, 4, 128, 1, 128, 8, 3), 8, (3, 8, 1), "disjoint"),
+    (TOY, (5, 2, 256, 4, 128, 2, 3), 16, (16, 3, 8), "ties"),
+    (GROUPS, (3, 2, 256, 2, 128, 2, 2), 8, (3, 1, 8), "same"),
+    (WIDE, (4, 4, 128, 2, 128, 3, 2), 8, (3, 8, 1), "uniform"),
+    (WIDE, (8, 8, 256, 8, 256, 3, 4), 8, (1, 3, 8), "zipf"),
+    (TALL, (4, 4, 128, 4, 128, 2, 3), 8, (8, 1, 3), "uniform"),
+    (TALL, (8, 16, 256, 8, 128, 4, 3), 8, (3, 8, 1), "disjoint"),
+    (ODD, (6, 4, 384, 6, 128, 3, 5), 8, (3, 8, 1), "uniform"),  # the ring ends within a row
+]  # fmt: skip
+
 needs_compiler = pytest.mark.skipif(not host_build.has_compiler(), reason="needs g++")
 
 
@@ -90,13 +107,43 @@ def test_the_kernel_is_right_under_every_scheduler(case: tuple) -> None:
         assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
 
 
+@needs_compiler
+@pytest.mark.parametrize("case", RAW_CASES, ids=case_id)
+def test_raw_weights_give_the_same_layer(case: tuple) -> None:
+    shape, schedule, tile, tokens, routing = case
+    program = host_build.build(KernelSpec(shape, Schedule(*schedule), tile, "raw"))
+    problem = make_problem(shape, tokens, routing, layout="raw")
+    for outcome in simulate.simulate(program, problem, plan(SEEDS * len(POLICIES))):
+        assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
+
+
+def test_raw_cases_take_every_path() -> None:
+    plans = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in RAW_CASES]
+    for value_of in (
+        lambda g: g.tiles_up > 1,
+        lambda g: g.stages_per_unit_up > 1,
+        lambda g: g.stages_per_expert_down > 1,
+        lambda g: g.experts_per_stage_down > 1,
+        lambda g: g.stage_bytes_up != g.stage_bytes_down,
+    ):
+        assert {value_of(geometry) for geometry in plans} == {False, True}
+
+
+@needs_compiler
+def test_a_kernel_of_the_other_layout_is_wrong() -> None:
+    program = host_build.build(KernelSpec(TOY, Schedule(4, 4, 256, 4, 128, 2, 2), layout="raw"))
+    problem = make_problem(TOY, (3,), "uniform", layout="packed")
+    (outcome,) = simulate.simulate(program, problem, [Run("round_robin", 0)])
+    assert {finding.kind for finding in outcome.findings} == {"wrong_numbers"}
+
+
 def test_there_are_500_pairs_of_kernel_and_scheduler() -> None:
     assert len(CASES) * len(POLICIES) * SEEDS >= 500
     assert {case[-1] for case in CASES} == {"uniform", "zipf", "same", "disjoint", "ties"}
 
 
 def test_cases_break_no_rule_but_those_of_speed() -> None:
-    for shape, schedule, tile, _, _ in CASES:
+    for shape, schedule, tile, _, _ in CASES + RAW_CASES:
         broken = violations(shape, Schedule(*schedule), KNOWN[DEFAULT], tile)
         assert {v.rule.name for v in broken} <= set(host_build.PERFORMANCE_RULES)
 
@@ -107,7 +154,8 @@ def test_cases_break_no_rule_but_those_of_speed() -> None:
 def find(name: str, folder: Path) -> tuple[str, list[simulate.Finding]]:
     mutant = next(m for m in MUTANTS if m.name == name)
     program = host_build.build(mutant.spec, mutant.plant(folder))
-    problem = make_problem(mutant.spec.shape, mutant.tokens, mutant.routing)
+    spec = mutant.spec
+    problem = make_problem(spec.shape, mutant.tokens, mutant.routing, layout=spec.layout)
     runs = [Run("round_robin", 0)]
     (outcome,) = simulate.simulate(program, problem, runs, mutant.resident)
     return "\n".join(map(str, outcome.findings)), list(outcome.findings)

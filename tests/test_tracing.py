@@ -110,16 +110,18 @@ def test_the_command_writes_the_median_launch(
 def test_without_a_schedule_the_dispatched_kernel_is_traced(
     gpu: type[FakeSandbox], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, int]] = []
+    asked: list[tuple[str, int, str]] = []
 
-    def lookup(table: object, model: str, tokens: int) -> SimpleNamespace:
-        asked.append((model, tokens))
+    def lookup(table: object, model: str, tokens: int, layout: str) -> SimpleNamespace:
+        asked.append((model, tokens, layout))
         return SimpleNamespace(kernel=SimpleNamespace(spec=SPEC))
 
     monkeypatch.setattr(dispatch, "load", lambda folder: None)
     monkeypatch.setattr(dispatch, "lookup", lookup)
-    assert cli.run(["trace", "--model", SHAPE.name, "--tokens", "8", "-o", str(tmp_path)]) == 0
-    assert asked == [(SHAPE.name, 8)]
+    arguments = ["trace", "--model", SHAPE.name, "--tokens", "8", "-o", str(tmp_path)]
+    assert cli.run(arguments) == 0
+    assert cli.run([*arguments, "--layout", "raw"]) == 0
+    assert asked == [(SHAPE.name, 8, "packed"), (SHAPE.name, 8, "raw")]
     assert gpu.requests[0].tokens == 8
 
 
@@ -209,6 +211,7 @@ def test_the_worker_returns_what_the_launches_wrote(monkeypatch: pytest.MonkeyPa
         shape=SHAPE,
         seed=0,
         weights=None,
+        layout="packed",
         inputs=lambda tokens, routing: SimpleNamespace(x=nothing, logits=logits, bias=None),
         layer=lambda distribution: (None, LayerWeights(nothing, nothing, nothing, nothing)),
     )

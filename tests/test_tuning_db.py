@@ -252,3 +252,16 @@ def test_frame_has_a_row_a_record_and_flat_columns() -> None:
     assert table["time_us.median"][0] == 14.5
     assert table["schedule.g_up"][1] == 64
     assert table["errors.gaussian.cosine"][0] == pytest.approx(0.9991)
+
+
+def test_records_without_a_layout_are_of_packed_weights(path: Path) -> None:
+    tuning_db.append(path, record())
+    path.write_text(path.read_text().replace('"layout":"packed",', ""))
+    assert "layout" not in path.read_text()
+    assert tuning_db.read(path) == [record()]
+
+
+def test_the_best_of_a_layout_is_of_that_layout() -> None:
+    records = [record(14.0), record(15.0, layout="raw"), record(13.0, tokens=2, layout="raw")]
+    assert tuning_db.best_of(records) == {1: records[0]}
+    assert tuning_db.best_of(records, layout="raw") == {1: records[1], 2: records[2]}

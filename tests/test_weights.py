@@ -6,15 +6,20 @@ import torch
 
 from monomoe_gen import e4m3
 from monomoe_gen.errors import MonomoeError
+from monomoe_gen.schedule import LAYOUTS
+from monomoe_gen.shapes import load_shape
 from monomoe_gen.weights import (
     BlockWeights,
     dequantize_blocks,
+    expert_codes,
+    lay_out,
     pack_w2,
     pack_w13,
     quantize_blocks,
     unpack_w2,
     unpack_w13,
 )
+from monomoe_gen.workload import block_weights
 
 
 def random_codes(*size: int, seed: int = 0) -> torch.Tensor:
@@ -156,3 +161,14 @@ def test_the_gpu_packs_and_quantizes_to_the_same_bytes() -> None:
     assert torch.equal(bytes_of(there[0]).cpu(), bytes_of(here[0]))
     assert torch.equal(there[1].cpu(), here[1])
     assert torch.equal(dequantize_blocks(*there).cpu(), dequantize_blocks(*here))
+
+
+def test_either_layout_gives_an_expert_back() -> None:
+    layer = block_weights(load_shape("toy"), "gaussian", 0)
+    for layout in LAYOUTS:
+        w13, w2 = lay_out(layout, layer.w13, layer.w2)
+        assert (w13.dtype, w2.dtype) == (torch.uint8, torch.uint8)
+        assert (w13.data_ptr() == layer.w13.data_ptr()) == (layout == "raw")
+        one = expert_codes(layout, w13, w2, 3)
+        for found, given in zip(one, (layer.w13[3], layer.w2[3]), strict=True):
+            assert torch.equal(found.view(torch.uint8), given.view(torch.uint8))

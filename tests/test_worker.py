@@ -37,8 +37,10 @@ def request(
 class FakeBed:
     made: list[tuple[str, int]] = []  # noqa: RUF012 - emptied by the fixture
 
-    def __init__(self, shape: Shape, device: object, seed: int, weights: Weights | None) -> None:
-        self.shape, self.seed, self.weights = shape, seed, weights
+    def __init__(
+        self, shape: Shape, device: object, seed: int, weights: Weights | None, layout: str
+    ) -> None:
+        self.shape, self.seed, self.weights, self.layout = shape, seed, weights, layout
         self.made.append((shape.name, seed))
 
     def layer(self, distribution: str) -> tuple[str, str]:
@@ -113,6 +115,21 @@ def test_the_layers_of_a_shape_are_kept(server: worker.Server) -> None:
     for asked in (request(), request(), request(seed=1), request(other), request(other)):
         assert isinstance(list(server.measure(asked))[-1], Done)
     assert FakeBed.made == [(SHAPE.name, 0), (SHAPE.name, 1), (other.name, 0)]
+
+
+def test_layers_of_the_other_layout_are_others(server: worker.Server) -> None:
+    for asked in (request(), replace(request(), layout="raw"), replace(request(), layout="raw")):
+        assert isinstance(list(server.measure(asked))[-1], Done)
+    assert FakeBed.made == [(SHAPE.name, 0)] * 2
+
+
+def test_raw_weights_are_those_that_were_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(testbed, "CUDA", torch.device("cpu"))
+    bed = testbed.Testbed(load_shape("toy"), KNOWN["nvidia-h200"], 0, layout="raw")
+    drawn, raw = bed.layer("gaussian")
+    for one, other in ((drawn.w13, raw.w13), (drawn.w2, raw.w2)):
+        assert (one.data_ptr(), one.shape) == (other.data_ptr(), other.shape)
+        assert other.dtype == torch.uint8
 
 
 def test_weights_of_a_checkpoint_are_read_once_and_announced(server: worker.Server) -> None:

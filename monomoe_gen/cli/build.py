@@ -10,6 +10,7 @@ import click
 
 from monomoe_gen.cli.options import (
     device_option,
+    layout_option,
     model_option,
     models_option,
     schedule_option,
@@ -18,7 +19,7 @@ from monomoe_gen.cli.options import (
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import CompileError
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
 
@@ -34,6 +35,7 @@ NOT_REPRODUCED = 3
 @model_option()
 @schedule_option()
 @token_tile_option
+@layout_option
 @device_option
 @click.option(
     "-o",
@@ -42,10 +44,15 @@ NOT_REPRODUCED = 3
     help="Write the kernel and its headers as separate files below this folder.",
 )
 def render(
-    shape: Shape, schedule: Schedule, token_tile: int, device: Device, output: Path | None
+    shape: Shape,
+    schedule: Schedule,
+    token_tile: int,
+    layout: Layout,
+    device: Device,
+    output: Path | None,
 ) -> None:
     """Print the CUDA text of a kernel as one self-contained file."""
-    source = _source(shape, schedule, token_tile, device)
+    source = _source(shape, schedule, token_tile, layout, device)
     if output is None:
         click.echo(source.bundle(), nl=False)
         return
@@ -56,11 +63,13 @@ def render(
     say(f"wrote {len(source.texts)} files below {output}")
 
 
-def _source(shape: Shape, schedule: Schedule, token_tile: int, device: Device) -> Source:
+def _source(
+    shape: Shape, schedule: Schedule, token_tile: int, layout: Layout, device: Device
+) -> Source:
     from monomoe_gen.render import render as render_spec
 
     require_feasible(shape, schedule, device, token_tile)
-    return render_spec(KernelSpec(shape, schedule, token_tile))
+    return render_spec(KernelSpec(shape, schedule, token_tile, layout))
 
 
 @click.command("compile")
@@ -68,6 +77,7 @@ def _source(shape: Shape, schedule: Schedule, token_tile: int, device: Device) -
 @click.option("--dispatched", is_flag=True, help="Compile every kernel of the dispatch table.")
 @schedule_option(required=False)
 @token_tile_option
+@layout_option
 @device_option
 @click.option(
     "-o",
@@ -81,6 +91,7 @@ def compile_command(
     dispatched: bool,
     schedule: Schedule | None,
     token_tile: int,
+    layout: Layout,
     device: Device,
     output: Path | None,
     form: str,
@@ -94,7 +105,7 @@ def compile_command(
             raise click.UsageError("--dispatched takes no --model, --schedule or --output")
         sources = _dispatched_sources(device)
     elif shape and schedule:
-        sources = [_source(shape, schedule, token_tile, device)]
+        sources = [_source(shape, schedule, token_tile, layout, device)]
     else:
         raise click.UsageError("give --model and --schedule, or --dispatched")
     outcomes = _compile(sources, device)

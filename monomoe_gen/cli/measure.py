@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monomoe_gen.cli.options import (
+    layout_option,
     models_option,
     routing_option,
     schedule_option,
@@ -28,7 +29,7 @@ from monomoe_gen.report import (
     results_table,
     write_results,
 )
-from monomoe_gen.schedule import Schedule
+from monomoe_gen.schedule import Layout, Schedule
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class _ShardType(click.ParamType):
 @tokens_option
 @schedule_option(required=False)
 @token_tile_option
+@layout_option
 @click.option(
     "--weights",
     "files",
@@ -80,6 +82,7 @@ def validate(
     tokens: tuple[int, ...],
     schedule: Schedule | None,
     token_tile: int,
+    layout: Layout,
     files: tuple[Path, ...],
     layer: int | None,
     shard: tuple[int, int] | None,
@@ -93,7 +96,7 @@ def validate(
     from monomoe_gen.remeasure import require_device
 
     weights = _weights(shapes, files, layer, shard)
-    targets = _targets(require_device(), shapes, tokens, schedule, token_tile)
+    targets = _targets(require_device(), shapes, tokens, schedule, token_tile, layout)
     measured, code = _measure(targets, "uniform", None, weights)
     rows = [row for target, cell in measured for row in _verdict_rows(target, cell)]
     print_rows(rows, form, {"cosine": ".6f", "rel_l2": ".2e", "mirror_rel_l2": ".2e"})
@@ -141,10 +144,12 @@ def _verdict_rows(target: Target, cell: Cell) -> Iterator[dict[str, Any]]:
 @routing_option
 @schedule_option(required=False)
 @token_tile_option
+@layout_option
 @click.option(
     "--write",
     is_flag=True,
-    help=f"Put the results into generated/<gpu>/{RESULTS}, in place of those of the same models.",
+    help=f"Put the results into generated/<gpu>/{RESULTS}, in place of those of the same models "
+    "and layout.",
 )
 @click.option(
     "--readme",
@@ -158,6 +163,7 @@ def bench(
     routing: str,
     schedule: Schedule | None,
     token_tile: int,
+    layout: Layout,
     write: bool,
     readme: Path | None,
     form: str,
@@ -175,7 +181,7 @@ def bench(
     from monomoe_gen import jobs, remeasure
 
     device = remeasure.require_device()
-    targets = _targets(device, shapes, tokens, schedule, token_tile)
+    targets = _targets(device, shapes, tokens, schedule, token_tile, layout)
     timed = jobs.compile_floors(device).timed(timing.FULL)
     measured, code = _measure(targets, routing, timed)
     good = [(target, cell) for target, cell in measured if cell.status == "ok"]
@@ -216,15 +222,16 @@ def _targets(
     tokens: Sequence[int],
     schedule: Schedule | None,
     token_tile: int,
+    layout: Layout,
 ) -> list[Target]:
     from monomoe_gen import dispatch, remeasure
 
     if schedule is None:
         folder = dispatch.table_folder(device.slug)
-        return remeasure.dispatched_targets(folder, [s.name for s in shapes], tokens)
+        return remeasure.dispatched_targets(folder, [s.name for s in shapes], tokens, layout)
     if len(shapes) != 1:
         raise click.UsageError("--schedule needs exactly one --model")
-    return [remeasure.schedule_target(shapes[0], schedule, device, tokens, token_tile)]
+    return [remeasure.schedule_target(shapes[0], schedule, device, tokens, token_tile, layout)]
 
 
 def _measure(

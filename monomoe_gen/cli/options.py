@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from monomoe_gen.device import DEFAULT, KNOWN, Device
-from monomoe_gen.schedule import TOKEN_TILES, Schedule
+from monomoe_gen.schedule import LAYOUTS, TOKEN_TILES, Schedule
 from monomoe_gen.shapes import Shape, load_shape
 
 TIMED_ROUTINGS = ("uniform", "zipf", "same", "disjoint")
@@ -119,6 +119,13 @@ token_tile_option = click.option(
     show_default=True,
     callback=lambda ctx, param, value: int(value),
     help="Most tokens the kernel can take.",
+)
+layout_option = click.option(
+    "--layout",
+    type=click.Choice(LAYOUTS),
+    default=LAYOUTS[0],
+    show_default=True,
+    help="How the kernel's weights lie in memory: regrouped for it, or as in the checkpoint.",
 )
 device_option = click.option(
     "--device",

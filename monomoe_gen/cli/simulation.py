@@ -10,6 +10,7 @@ import click
 from monomoe_gen.cli.options import (
     TIMED_ROUTINGS,
     TokensType,
+    layout_option,
     model_option,
     schedule_option,
     token_tile_option,
@@ -18,7 +19,7 @@ from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import InfeasibleSchedule
 from monomoe_gen.rules import violations
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ WRONG = 6
 @model_option()
 @schedule_option()
 @token_tile_option
+@layout_option
 @click.option(
     "--tokens",
     type=TokensType(),
@@ -53,6 +55,7 @@ def simulate(
     shape: Shape,
     schedule: Schedule,
     token_tile: int,
+    layout: Layout,
     tokens: tuple[int, ...],
     routing: str,
     seeds: int,
@@ -82,7 +85,7 @@ def simulate(
     ]
     if broken:
         raise InfeasibleSchedule([str(v) for v in broken])
-    program = host_build.build(KernelSpec(shape, schedule, token_tile))
+    program = host_build.build(KernelSpec(shape, schedule, token_tile, layout))
     chosen = policies or POLICIES
     runs = plan(seeds * len(chosen), chosen)
     tallies = {policy: _Tally(policy) for policy in chosen}
@@ -90,7 +93,7 @@ def simulate(
     with progress("simulating", len(runs) * len(tokens)) as step:
         for count in tokens:
             launches = (count, 1 if count == token_tile else token_tile, count)
-            problem = make_problem(shape, launches, routing)
+            problem = make_problem(shape, launches, routing, layout=layout)
             for outcome in run_simulations(program, problem, runs, resident):
                 run = outcome.run
                 step(f"{count} tokens, {run.policy}")

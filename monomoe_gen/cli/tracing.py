@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monomoe_gen.cli.options import (
+    layout_option,
     model_option,
     routing_option,
     schedule_option,
     token_tile_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
-from monomoe_gen.schedule import TOKEN_TILES, Schedule
+from monomoe_gen.schedule import TOKEN_TILES, Layout, Schedule
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ MOST_LAUNCHES = 32  # of the graph that is traced
 )
 @schedule_option(required=False)
 @token_tile_option
+@layout_option
 @routing_option
 @click.option(
     "--launches",
@@ -57,6 +59,7 @@ def trace(
     tokens: int,
     schedule: Schedule | None,
     token_tile: int,
+    layout: Layout,
     routing: str,
     launches: int,
     folder: Path,
@@ -74,9 +77,9 @@ def trace(
 
     device = remeasure.require_device()
     if schedule:
-        spec = tracing.schedule_spec(shape, schedule, device, token_tile)
+        spec = tracing.schedule_spec(shape, schedule, device, token_tile, layout)
     else:
-        spec = tracing.dispatched_spec(device, shape.name, tokens)
+        spec = tracing.dispatched_spec(device, shape.name, tokens, layout)
     with progress("tracing", None) as step, Sandbox() as box:
 
         def hear(event: protocol.Event) -> None:

@@ -8,6 +8,7 @@ import click
 
 from monomoe_gen.cli.options import (
     DurationType,
+    layout_option,
     model_option,
     routing_option,
     tokens_option,
@@ -16,6 +17,7 @@ from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device
 from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import data_dir
+from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape, list_shapes
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ DEFAULT_BUDGET_S = 600.0
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
+@layout_option
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
@@ -52,6 +55,7 @@ def tune(
     budget_s: float | None,
     trials: int | None,
     routing: str,
+    layout: Layout,
     seed: int,
     fresh: bool,
     form: str,
@@ -73,6 +77,7 @@ def tune(
         budget_s=budget_s or None,
         trials=trials,
         routing=routing,
+        layout=layout,
         seed=seed,
         fresh=fresh,
     )

@@ -35,14 +35,15 @@ def load_models(
     anchors = read_anchors(anchors_path) if anchors_path.exists() else {"shapes": {}}
     models = []
     for shape in shapes or list_shapes():
-        records = tuning_db.read(tuning_db.database_path(device.slug, shape.name, database))
+        path = tuning_db.database_path(device.slug, shape.name, database)
+        records = [r for r in tuning_db.read(path) if r.layout == "packed"]
         if any(r.time_us and r.routing == "uniform" for r in records):
             published = anchors["shapes"].get(shape.name, {})
             models.append(
                 ModelData(
                     shape,
                     records,
-                    [r for r in results if r.model == shape.name],
+                    [r for r in results if (r.model, r.layout) == (shape.name, "packed")],
                     {int(tokens): figures for tokens, figures in published.items()},
                     removal_counts(shape, device),
                 )

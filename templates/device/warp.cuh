@@ -18,6 +18,19 @@ MONOMOE_DEVICE u32 reduce_min(u32 value) { return __reduce_min_sync(kAllLanes, v
 MONOMOE_DEVICE u32 reduce_add(u32 value) { return __reduce_add_sync(kAllLanes, value); }
 MONOMOE_DEVICE void sync_warp() { __syncwarp(); }
 
+// True in one lane, always the same one. The compiler knows that a branch on it has a single thread.
+MONOMOE_DEVICE bool elect() {
+    u32 elected;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "elect.sync _|p, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}"
+        : "=r"(elected));
+    return elected != 0;
+}
+
 MONOMOE_DEVICE u32 count_bits(u32 mask) { return __popc(mask); }
 MONOMOE_DEVICE u32 lowest_bit(u32 mask) { return __ffs(mask) - 1; }  // mask != 0
 

@@ -117,7 +117,7 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
                     const u32 scale_row = (first_row + tile * schedule::kRowTile) / schedule::kScaleBlock - first_row / schedule::kScaleBlock;
                     float product[schedule::kTokenTiles][4];
                     const SharedRows<shape::kIntermediate + schedule::kRowPad> rows = {s.h[slot][0] + column * schedule::kScaleBlock};
-                    multiply_block(product, ring.block(s, block), rows, tokens, lane);
+                    multiply_block(product, ring.block<Stage>(s, block, lane), rows, tokens, lane);
 #pragma unroll
                     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
                         const u32 token = 8 * t + 2 * q;

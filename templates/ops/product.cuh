@@ -6,6 +6,7 @@
 #include "device/numeric.cuh"
 #include "device/warp.cuh"
 #include "ops/storage.cuh"
+#include "ops/weights.cuh"
 
 // One 16x128 block times 8 tokens is eight MMAs. A single token tile spreads them over independent chains,
 // several tiles are independent already.
@@ -29,13 +30,12 @@ struct SharedRows {
 };
 
 // product[t] = block (16 rows x 128 columns) * tokens 8t ... 8t+7 for every token tile with a bit in `tokens`.
+// `block` is the lane's operand of it (RingReader::block).
 // Lane 4g+q gets rows g and g+8 of tokens 2q and 2q+1. See monomoe_gen/weights.py for the byte order.
 template <typename Activations>
-MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const u8* block, const Activations& activations,
+MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const BlockOperand& block, const Activations& activations,
                                    u32 tokens, u32 lane) {
-    U32x4 a[4];
-#pragma unroll
-    for (u32 i = 0; i < 4; ++i) a[i] = device::load_shared_early(block + i * 512 + lane * 16);
+    const U32x4(&a)[4] = block.part;
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
         float chain[kChains][4] = {};

@@ -1,12 +1,14 @@
 // The ring of weight stages: one byte ring that both projections share, with a full/empty barrier pair per stage.
 //
 // A stage is a run of whole blocks at a running offset modulo kRingBytes, so stages of the up- and the
-// down-projection may differ in size. Stages are written, read and released in order.
+// down-projection may differ in size. Stages are written, read and released in order. What lies where in a stage is
+// said in ops/weights.cuh; kRingBytes and the offsets are multiples of kBlockBytes.
 #pragma once
 
 #include "device/bulk_copy.cuh"
 #include "device/warp.cuh"
 #include "ops/storage.cuh"
+#include "ops/weights.cuh"
 
 // Position in the barrier ring.
 struct RingSlot {
@@ -22,6 +24,12 @@ struct RingSlot {
 };
 
 MONOMOE_DEVICE u32 ring_wrap(u32 offset) { return offset >= schedule::kRingBytes ? offset - schedule::kRingBytes : offset; }
+
+// Whether a stage may begin near the end of the ring and go on at its beginning.
+constexpr bool kStagesCross = schedule::UpStage::kBytes != schedule::DownStage::kBytes;
+
+// The place `at` bytes behind the beginning `offset` of a stage.
+MONOMOE_DEVICE u32 ring_at(u32 offset, u32 at) { return kStagesCross ? ring_wrap(offset + at) : offset + at; }
 
 // Bytes of weights that a CTA may have on their way. Enough to cover the latency of memory; more only makes every
 // other load of the CTA queue behind them. The rest of the ring is slack between the copies and the MMA warps.
@@ -76,16 +84,18 @@ struct RingWriter {
         device::mbarrier_arrive_expect(&storage.barrier.full[head.index], bytes);
     }
 
-    // Copies `bytes` of whole blocks to `at` bytes from the stage's beginning.
-    MONOMOE_DEVICE void copy(u32 at, const u8* source, u32 bytes) {
-        const u32 start = ring_wrap(offset + at);
-        u32 first = bytes;
-        if constexpr (schedule::UpStage::kBytes != schedule::DownStage::kBytes) {
+    // Copies kBytes to `at` bytes from the stage's beginning, a multiple of kBytes. What divides a block never crosses
+    // the end of the ring.
+    template <u32 kBytes>
+    MONOMOE_DEVICE void copy(u32 at, const u8* source) {
+        const u32 start = ring_at(offset, at);
+        u32 first = kBytes;
+        if constexpr (kStagesCross && schedule::kBlockBytes % kBytes != 0) {
             if (first > schedule::kRingBytes - start) first = schedule::kRingBytes - start;
         }
         device::bulk_copy(storage.ring + start, source, first, &storage.barrier.full[head.index], policy);
-        if (first < bytes) {
-            device::bulk_copy(storage.ring, source + first, bytes - first, &storage.barrier.full[head.index], policy);
+        if (first < kBytes) {
+            device::bulk_copy(storage.ring, source + first, kBytes - first, &storage.barrier.full[head.index], policy);
         }
     }
 
@@ -108,8 +118,15 @@ struct RingReader {
     u32 offset = 0;
 
     MONOMOE_DEVICE void wait(SharedStorage& s) const { device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity); }
-    MONOMOE_DEVICE const u8* block(const SharedStorage& s, u32 index) const {
-        return s.ring + ring_wrap(offset + index * schedule::kBlockBytes);
+    // Block `index` of the stage, as this lane multiplies it.
+    template <typename Stage>
+    MONOMOE_DEVICE BlockOperand block(const SharedStorage& s, u32 index, u32 lane) const {
+        if constexpr (schedule::kRaw) {
+            const u32 low = RawStage<Stage>::row_at(index, lane), high = low + RawStage<Stage>::kHighRows;
+            return raw_operand(s.ring + ring_at(offset, low), s.ring + ring_at(offset, high), lane);
+        } else {
+            return packed_operand(s.ring + ring_at(offset, index * schedule::kBlockBytes), lane);
+        }
     }
     template <typename Stage>
     MONOMOE_DEVICE void release(SharedStorage& s, u32 lane) {

@@ -10,9 +10,9 @@ struct Args {
     const device::Bf16* x;       // [tokens][kHidden]
     const shape::Logit* logits;  // [tokens][kExperts]
     const float* bias;           // [kExperts], read only with kExpertBias
-    const u8* w13;               // packed, see monomoe_gen/weights.py
+    const u8* w13;               // packed, see monomoe_gen/weights.py; with kRaw [kExperts][2 * kIntermediate][kHidden]
     const float* w13_scale;      // [kExperts][2 * kIntermediate / 128][kHidden / 128]
-    const u8* w2;                // packed
+    const u8* w2;                // packed; with kRaw [kExperts][kHidden][kIntermediate]
     const float* w2_scale;       // [kExperts][kHidden / 128][kIntermediate / 128]
     device::Bf16* y;             // [tokens][kHidden]
     u8* workspace;               // header, then two halves; zeroed once at allocation

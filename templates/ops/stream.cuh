@@ -33,33 +33,59 @@ struct DownShare {
     MONOMOE_DEVICE u32 expert(u32 local) const { return group + local * schedule::kDownGroups; }
 };
 
+// One expert's stripe as the copy engine sees it: the part of it in a stage is kCount runs of kBytes, which lie kPitch
+// bytes apart in memory and one after the other in the ring. Packed, a run is of a tile; raw, of a row. Raw stripes of
+// w13 are two, one of gate rows and one of up rows.
+template <typename Stage, u32 kStripes, u32 kStages>
+struct Runs {
+    static constexpr u32 kParts = schedule::kRaw && Stage::kIsUp ? 2 : 1;
+    static constexpr u32 kCount = Stage::kTiles * (schedule::kRaw ? schedule::kRowTile / kParts : 1);
+    static constexpr u32 kBytes = Stage::kExpertBlocks * schedule::kBlockBytes / (kParts * kCount);
+    static constexpr u32 kPitch = kStages * kBytes;
+    static constexpr u32 kPartBytes = kCount * kBytes;
+    static constexpr u64 kPartPitch = u64{kStripes} * kCount * kPitch;
+    static constexpr u32 kUnroll = schedule::kRaw ? 8 : 1;  // runs of rows are many and short
+
+    // Where the first stage of a stripe begins; every stage is kBytes further.
+    MONOMOE_DEVICE static const u8* source(const u8* weights, u64 expert, u32 stripe) {
+        return weights + expert * (kParts * kPartPitch) + stripe * (kCount * kPitch);
+    }
+    MONOMOE_DEVICE static void request(RingWriter& ring, u32 at, const u8* source) {
+#pragma unroll
+        for (u32 part = 0; part < kParts; ++part, at += kPartBytes, source += kPartPitch) {
+            if constexpr (kStages == 1) {
+                ring.copy<kPartBytes>(at, source);
+            } else {
+#pragma unroll kUnroll
+                for (u32 run = 0; run < kCount; ++run) ring.copy<kBytes>(at + run * kBytes, source + run * kPitch);
+            }
+        }
+    }
+};
+
 // Requests all weights of this CTA, up-projection first. One thread.
 //   Reads     active, active_count (its own warp wrote them)
 //   Writes    ring
 //   Waits on  empty
 //   Signals   full
 MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWriter& ring, Tracer& trace, u32 cta) {
-    constexpr u64 kTileUp = u64{schedule::kHiddenBlocks} * schedule::kBlockBytes;
-    constexpr u64 kTileDown = u64{schedule::kIntermediateBlocks} * schedule::kBlockBytes;
     const u32 active_count = s.active_count;
 
     using Up = schedule::UpStage;
-    constexpr u32 kRunUp = Up::kColumnBlocks * schedule::kBlockBytes;
+    using UpRuns = Runs<Up, schedule::kGUp, schedule::kStagesPerUnitUp>;
     for (UpUnit unit = UpUnit::first(cta); unit.valid(active_count); unit.advance()) {
-        const u64 expert = s.active[unit.expert()].expert;
-        const u8* source = args.w13 + (expert * schedule::kGUp + unit.stripe()) * (Up::kTiles * kTileUp);
+        const u8* source = UpRuns::source(args.w13, s.active[unit.expert()].expert, unit.stripe());
 #pragma unroll 1
-        for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k, source += kRunUp) {
+        for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k, source += UpRuns::kBytes) {
             ring.open<Up>(Up::kBytes);
-#pragma unroll 1
-            for (u32 tile = 0; tile < Up::kTiles; ++tile) ring.copy(tile * kRunUp, source + tile * kTileUp, kRunUp);
+            UpRuns::request(ring, 0, source);
             ring.close<Up>();
             trace.mark(Event::kIssued);
         }
     }
 
     using Down = schedule::DownStage;
-    constexpr u32 kRunDown = Down::kColumnBlocks * schedule::kBlockBytes;
+    using DownRuns = Runs<Down, schedule::kGDown, schedule::kStagesPerExpertDown>;
     constexpr u32 kExpertBytes = Down::kExpertBlocks * schedule::kBlockBytes;
     const DownShare share = DownShare::of(cta, active_count);
 #pragma unroll 1
@@ -71,16 +97,8 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWrite
             ring.open<Down>(experts * kExpertBytes);
 #pragma unroll 1
             for (u32 e = 0; e < experts; ++e) {
-                const u64 expert = s.active[share.expert(local + e)].expert;
-                const u8* source = args.w2 + (expert * schedule::kGDown + share.stripe) * (Down::kTiles * kTileDown);
-                if constexpr (schedule::kStagesPerExpertDown == 1) {
-                    ring.copy(e * kExpertBytes, source, kExpertBytes);
-                } else {
-#pragma unroll 1
-                    for (u32 tile = 0; tile < Down::kTiles; ++tile) {
-                        ring.copy(tile * kRunDown, source + tile * kTileDown + k * kRunDown, kRunDown);
-                    }
-                }
+                const u8* const source = DownRuns::source(args.w2, s.active[share.expert(local + e)].expert, share.stripe);
+                DownRuns::request(ring, e * kExpertBytes, source + k * DownRuns::kBytes);
             }
             ring.close<Down>();
             trace.mark(Event::kIssued);

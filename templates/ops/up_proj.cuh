@@ -105,10 +105,11 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 const u32 column = k * Stage::kColumnBlocks + block % Stage::kColumnBlocks;
                 const float gate = scales.gate.at(column), up = scales.up.at(column);
                 float product[schedule::kTokenTiles][4];
+                const BlockOperand weights = ring.block<Stage>(s, block, lane);
                 if constexpr (schedule::kXInShared) {
-                    multiply_block(product, ring.block(s, block), InputRows{s.x[0] + column * schedule::kScaleBlock}, tokens, lane);
+                    multiply_block(product, weights, InputRows{s.x[0] + column * schedule::kScaleBlock}, tokens, lane);
                 } else {
-                    multiply_block(product, ring.block(s, block), InputPackets{packets + column, tokens}, tokens, lane);
+                    multiply_block(product, weights, InputPackets{packets + column, tokens}, tokens, lane);
                 }
 #pragma unroll
                 for (u32 t = 0; t < schedule::kTokenTiles; ++t) {

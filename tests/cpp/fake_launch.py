@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from monomoe_gen import dispatch
-from monomoe_gen.fallback import moe_packed
+from monomoe_gen.fallback import moe_in_torch
 from monomoe_gen.kernel import LayerWeights, workspace_bytes
 from monomoe_gen.schedule import BLOCK_BYTES, ROW_TILE
 
@@ -37,7 +37,7 @@ def main() -> None:
     )
     out = mapped(y, np.int16, b, h).view(torch.bfloat16)
     inputs = mapped(x, np.int16, b, h).view(torch.bfloat16)
-    moe_packed(inputs, mapped(logits, np.float32, b, e), weights, s, out)
+    moe_in_torch(inputs, mapped(logits, np.float32, b, e), weights, s, out)
 
 
 def mapped(path: str, dtype: type, *shape: int) -> Tensor:

@@ -24,6 +24,11 @@ MONOMOE_DEVICE u32 reduce_min(u32 value) { return sim::reduce_min(value); }
 MONOMOE_DEVICE u32 reduce_add(u32 value) { return sim::reduce_add(value); }
 MONOMOE_DEVICE void sync_warp() { sim::sync_warp(); }
 
+MONOMOE_DEVICE bool elect() {
+    const u32 lane = sim::thread_index() % 32;
+    return sim::reduce_min(lane) == lane;
+}
+
 MONOMOE_DEVICE u32 count_bits(u32 mask) { return static_cast<u32>(std::popcount(mask)); }
 MONOMOE_DEVICE u32 lowest_bit(u32 mask) { return static_cast<u32>(std::countr_zero(mask)); }  // mask != 0
 

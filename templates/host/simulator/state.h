@@ -14,7 +14,7 @@
 
 namespace sim {
 
-constexpr u32 kEngineSlots = 64;  // bulk copies of one CTA that may be in flight
+constexpr u32 kEngineSlots = 512;  // bulk copies of one CTA that may be in flight: 64 KB in rows of 128 bytes
 constexpr u32 kLanes = 32;
 
 enum class State : u8 { kWaitsForSm, kRunnable, kBlocked, kDone };
