@@ -66,11 +66,23 @@ def build(spec: KernelSpec, templates: Path | None = None) -> Program:
     """
     folder = templates or data_dir("templates")
     source = render(spec, folder)
-    host = _texts(folder / "host")
-    texts = host_texts(source, host)
+    host = simulator_texts(folder)
+    return Program(spec, link(spec.kernel_name, host_texts(source, host), host), source)
+
+
+def link(name: str, texts: Mapping[str, str], host: Mapping[str, str]) -> Path:
+    """Compiles ``kernel.cpp`` of ``texts``, which defines ``sim::kProgram``, into a simulator.
+
+    ``texts`` holds what it includes, ``host`` the simulator (`simulator_texts`). Returns the
+    executable, whose file name begins with ``name``.
+
+    Raises:
+        CompileError: g++ refuses the text.
+        EnvironmentProblem: there is no g++.
+    """
     version = compiler_version()
     key = _key(version, *_KERNEL, *_RUNTIME, *_flat(texts), *_flat(host))
-    path = cache_folder() / f"{spec.kernel_name}-{key[:16]}"
+    path = cache_folder() / f"{name}-{key[:16]}"
     if not path.is_file():
         objects = _runtime(host)
         with tempfile.TemporaryDirectory(dir=_made(cache_folder())) as scratch:
@@ -79,7 +91,17 @@ def build(spec: KernelSpec, templates: Path | None = None) -> Program:
             _compile(work, work / _MAIN, work / "kernel.o", _KERNEL)
             _call(["g++", "-no-pie", *map(str, objects), "kernel.o", "-o", "program"], work)
             os.replace(work / "program", path)
-    return Program(spec, path, source)
+    return path
+
+
+def simulator_texts(templates: Path) -> dict[str, str]:
+    """The simulator and the host's ``device/`` headers, by the names they are included under."""
+    folder = templates / "host"
+    return {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in (".cuh", ".h", ".cpp")
+    }
 
 
 def host_texts(source: Source, host: Mapping[str, str]) -> dict[str, str]:
@@ -170,14 +192,6 @@ def _call(command: Sequence[str], folder: Path) -> str:
     if done.returncode:
         raise CompileError(f"{' '.join(command[:3])} ... failed", done.stderr)
     return done.stdout
-
-
-def _texts(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(folder.rglob("*"))
-        if path.suffix in (".cuh", ".h", ".cpp")
-    }
 
 
 def _write(folder: Path, texts: Mapping[str, str]) -> None:

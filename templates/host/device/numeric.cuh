@@ -43,10 +43,12 @@ MONOMOE_DEVICE U32x2 e4m3x4_to_half(u32 bytes) {
 }
 
 MONOMOE_DEVICE float absolute(float value) { return std::fabs(value); }
-MONOMOE_DEVICE float maximum(float a, float b) { return std::fmax(a, b); }
+// The number where the other is NaN; std::fmax would give NaN where that one signals.
+MONOMOE_DEVICE float maximum(float a, float b) { return a > b || b != b ? a : b; }
 MONOMOE_DEVICE u32 maximum(u32 a, u32 b) { return a > b ? a : b; }
-MONOMOE_DEVICE float minimum(float a, float b) { return std::fmin(a, b); }
-MONOMOE_DEVICE float exponential_fast(float value) { return std::exp(value); }
+MONOMOE_DEVICE float minimum(float a, float b) { return a < b || b != b ? a : b; }
+// Correctly rounded, but for one value in some 2^29.
+MONOMOE_DEVICE float exponential_fast(float value) { return static_cast<float>(std::exp(static_cast<double>(value))); }
 MONOMOE_DEVICE float divide_rounded(float a, float b) { return a / b; }
 MONOMOE_DEVICE float divide_fast(float a, float b) { return a / b; }
 

@@ -1,0 +1,198 @@
+"""What a kernel computes in the simulator, bit for bit: its sums, in the order of its schedule.
+
+`reference.moe_mirror` rounds where kernels round and adds as torch likes. A kernel adds in an order
+that its schedule fixes (`templates/README.md`, "How the work is dealt"), whoever comes first. Here
+the same order is written down once more, over whole tensors, with nothing of the kernel's indexing.
+
+fp32 operations are rounded one by one, none is fused, and exponentials and quotients are correctly
+rounded. The 16 products of an MMA, all of e4m3 values, are added exactly and then to the running
+sum with one rounding. That is the simulator's arithmetic; a GPU's differs in the last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from monomoe_gen.reference import quantize_activations, rank_experts
+from monomoe_gen.schedule import MMA_WARPS, KernelSpec
+from monomoe_gen.shapes import SCALE_BLOCK, Shape
+
+Floats = NDArray[np.float32]
+_ZERO, _ONE = np.float32(0), np.float32(1)
+
+# The columns of a block that meet in each of its 8 MMAs: ``64c + 16q + 8p + 4i + 0 ... 3`` of every
+# q in MMA ``4c + 2p + i``.
+_MMAS = np.arange(SCALE_BLOCK).reshape(2, 4, 2, 2, 4).transpose(0, 2, 3, 1, 4).reshape(8, 16)
+
+
+def moe_sums(
+    spec: KernelSpec,
+    x: Tensor,
+    logits: Tensor,
+    w13: Tensor,
+    w13_scale: Tensor,
+    w2: Tensor,
+    w2_scale: Tensor,
+    bias: Tensor | None,
+) -> Tensor:
+    """What ``spec``'s kernel rounds to bf16: x bf16 ``[B, H]`` -> fp32 ``[B, H]``, all on the CPU.
+
+    ``logits`` is ``[B, E]`` in bf16 or fp32, ``bias`` fp32 ``[E]`` or None; weights are e4m3 ``[E,
+    2N, H]`` and ``[E, H, N]`` with fp32 scales, as in a checkpoint.
+    """
+    shape, geometry = spec.shape, spec.geometry
+    chains = 4 if spec.token_tile == 8 else 2
+    parts_up = _parts(spec.schedule.k_up, shape.hidden)
+    parts_down = _parts(spec.schedule.k_down, shape.intermediate)
+    ids, weights = _route(logits.float().numpy(), None if bias is None else bias.numpy(), shape)
+    codes, scales = quantize_activations(x)
+
+    terms = []  # of every active expert: its column blocks' shares of the output
+    for expert in np.unique(ids).tolist():
+        tokens, slots = (ids == expert).nonzero()
+        up = _products(codes[tokens], w13[expert], chains)
+        up = up * (_by_token(scales[tokens]) * _by_row(w13_scale[expert]))
+        gate, linear = np.split(_sum(_sum(up[part]) for part in parts_up), 2, axis=-1)
+        h, h_scale = quantize_activations(torch.from_numpy(_silu(gate) * linear))
+        down = _products(h, w2[expert], chains)
+        scale = _by_token(h_scale) * _by_row(w2_scale[expert]) * weights[tokens, slots, None]
+        terms.append(np.zeros((len(down), *x.shape), np.float32))
+        terms[-1][:, tokens] = down * scale
+
+    groups, beside = [], geometry.experts_per_stage_down
+    for group in range(geometry.down_groups):
+        dealt = terms[group :: geometry.down_groups]
+        warps = [(dealt[i::beside], part) for i in range(beside) for part in parts_down]
+        sums = (_sum(term for expert in own for term in expert[part]) for own, part in warps)
+        groups.append(_sum(sums))
+    return torch.from_numpy(_sum(groups))
+
+
+def _parts(stage_columns: int, columns: int) -> list[slice]:
+    """The column blocks of a row, by the warp's accumulator that adds them one after another.
+
+    A stage's column blocks lie in as many accumulators, or in one of each warp where they are a
+    multiple of the warps; later stages go on in the same.
+    """
+    blocks = stage_columns // SCALE_BLOCK
+    count = MMA_WARPS if blocks % MMA_WARPS == 0 else blocks
+    return [slice(first, columns // SCALE_BLOCK, count) for first in range(count)]
+
+
+def _products(activations: Tensor, weights: Tensor, chains: int) -> Floats:
+    """e4m3 ``[T, K]`` and ``[R, K]`` -> the products of each 128 columns, ``[K/128, T, R]``.
+
+    MMA m adds to chain ``m % chains``; the chains are added as a balanced tree.
+    """
+    left, right = (
+        values.float().unflatten(-1, (-1, SCALE_BLOCK)).numpy()[..., _MMAS].astype(np.float64)
+        for values in (activations, weights)
+    )  # [rows, K/128, MMA, 16 columns]
+    exact = left.transpose(1, 2, 0, 3) @ right.transpose(1, 2, 3, 0)
+    sums = [np.zeros_like(exact[:, 0], np.float32) for _ in range(chains)]
+    for mma in range(len(_MMAS)):
+        sums[mma % chains] = (sums[mma % chains] + exact[:, mma]).astype(np.float32)
+    while len(sums) > 1:
+        sums = [a + b for a, b in zip(sums[::2], sums[1::2], strict=True)]
+    return sums[0]
+
+
+def _by_token(scale: Tensor) -> Floats:
+    """``[T, K/128]`` -> ``[K/128, T, 1]``."""
+    return scale.T[:, :, None].numpy()
+
+
+def _by_row(scale: Tensor) -> Floats:
+    """``[R/128, K/128]`` -> ``[K/128, 1, R]``."""
+    return scale.repeat_interleave(SCALE_BLOCK, 0).T[:, None, :].numpy()
+
+
+def _sum(values: Iterable[Floats]) -> Floats:
+    """One after another, from zero."""
+    total = np.zeros((), np.float32)
+    for value in values:
+        total = total + value
+    return total
+
+
+# -- routing, as `templates/ops/route.cuh` adds
+
+
+def _route(logits: Floats, bias: Floats | None, shape: Shape) -> tuple[NDArray[np.int64], Floats]:
+    """Experts ``[B, top_k]``, ascending, and their weights."""
+    softmax = shape.scoring == "softmax"
+    top = _largest(logits)
+    ranking = logits if softmax else _sigmoid(logits)
+    if bias is not None:
+        if softmax:
+            shares = _shares(logits, top)
+            ranking = _quotient(shares, _tree(_lanes(shares, 32, -1).transpose(2, 0, 1)))
+        ranking = ranking + bias
+    ids = rank_experts(torch.from_numpy(ranking), shape).sort(-1).values.numpy()
+
+    chosen = np.take_along_axis(logits, ids, -1)
+    if not softmax:
+        weights = np.where(np.isnan(chosen), _ZERO, _sigmoid(chosen))
+        total = _tree([weights]) if shape.renormalize else np.full_like(top, 1)
+    elif shape.renormalize:
+        weights = _shares(chosen, _largest(chosen))
+        total = _tree([weights])
+    else:
+        weights = _shares(chosen, top)
+        total = _tree(_lanes(_shares(logits, top), -1, 32).transpose(1, 0, 2))
+    weights = np.where(total == 0, _ZERO, _quotient(weights, total))
+    return ids, weights * np.float32(shape.routed_scaling_factor)
+
+
+def _shares(logits: Floats, top: Floats) -> Floats:
+    """``exp(logit - top)``; NaN has no share, equal infinities have equal ones."""
+    numbers = _numbers(logits)
+    with np.errstate(invalid="ignore"):
+        shares = _exponential(numbers - top)
+    return np.where(numbers == top, (~np.isnan(logits)).astype(np.float32), shares)
+
+
+def _lanes(values: Floats, *shape: int) -> Floats:
+    """``[B, n]``, filled up with zeros to a multiple of 32 and reshaped: ``[B, *shape]``."""
+    filled = np.pad(values, ((0, 0), (0, -values.shape[1] % 32)))
+    return filled.reshape(len(values), *shape)
+
+
+def _tree(rounds: Iterable[Floats]) -> Floats:
+    """Each of up to 32 lanes adds its values ``[B, lanes]``; then halves are added: ``[B, 1]``."""
+    total = _lanes(_sum(rounds), 32)
+    while total.shape[1] > 1:
+        low, high = np.split(total, 2, axis=1)
+        total = low + high
+    return total
+
+
+def _largest(logits: Floats) -> Floats:
+    return _numbers(logits).max(-1, keepdims=True)
+
+
+def _numbers(values: Floats) -> Floats:
+    return np.where(np.isnan(values), np.float32(-np.inf), values)
+
+
+def _sigmoid(values: Floats) -> Floats:
+    return _quotient(_ONE, _ONE + _exponential(-values))
+
+
+def _silu(values: Floats) -> Floats:
+    return _quotient(values, _ONE + _exponential(-values))
+
+
+def _quotient(a: Floats | np.float32, b: Floats) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return a / b
+
+
+def _exponential(values: Floats) -> Floats:
+    with np.errstate(over="ignore", under="ignore"):
+        return np.exp(values.astype(np.float64)).astype(np.float32)
