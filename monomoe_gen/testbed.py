@@ -49,7 +49,7 @@ class Testbed:
 
         def make() -> tuple[Problem, ...]:
             return tuple(
-                make_problem(self.shape, *self.layer(case.distribution), tokens, case, self.seed)
+                make_problem(self.shape, *self.layer(case.weights), tokens, case, self.seed)
                 for case in validation_cases()
             )
 
