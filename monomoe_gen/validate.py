@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from monomoe_gen import kernel as gpu
+from monomoe_gen.comparison import COSINE_MIN
 from monomoe_gen.kernel import LayerWeights, Workspace, workspace_bytes
 from monomoe_gen.reference import moe_fp32, moe_mirror
 from monomoe_gen.shapes import Shape
 from monomoe_gen.weights import BlockWeights
 from monomoe_gen.workload import Case, activations, rotation
 
-COSINE_MIN = 0.998  # of every token, against full precision on the same weights
 # Against the reference that rounds where the kernel does. Two correct kernels add in different
 # orders, so now and then an h falls on the other side of an e4m3 rounding boundary: a step of up
 # to 1/8 in one of a token's top_k * intermediate values. Most tokens have no such step and agree
