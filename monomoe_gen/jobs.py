@@ -60,6 +60,7 @@ def measure(
     timed: Timed | None,
     seed: int = 0,
     weights: Weights | None = None,
+    report: bool = False,
 ) -> Measure:
     """The request to validate and time ``kernel``, which was compiled from ``spec``."""
     return Measure(
@@ -72,6 +73,7 @@ def measure(
         timed=timed,
         seed=seed,
         weights=weights,
+        report=report,
     )
 
 
