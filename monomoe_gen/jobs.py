@@ -60,6 +60,7 @@ def measure(
     timed: Timed | None,
     seed: int = 0,
     weights: Weights | None = None,
+    report: bool = False,
 ) -> Measure:
     """The request to validate and time ``kernel``, which was compiled from ``spec``."""
     return Measure(
@@ -73,6 +74,7 @@ def measure(
         seed=seed,
         layout=spec.layout,
         weights=weights,
+        report=report,
     )
 
 

@@ -13,6 +13,7 @@ import pydantic
 from pydantic import ConfigDict, Field, PositiveFloat
 from pydantic.dataclasses import dataclass
 
+from monomoe_gen.comparison import Comparison
 from monomoe_gen.errors import MonomoeError
 
 _STRICT = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
@@ -61,7 +62,8 @@ class Measure:
 
     ``layout`` is that of its weights, ``half_bytes`` the workspace half it needs. ``validate`` runs
     every validation case first; ``timed`` is None for a request that only validates. ``weights`` is
-    None for drawn ones.
+    None for drawn ones. ``report`` asks for the comparisons of every validated case; it goes with
+    drawn weights only.
     """
 
     shape: dict[str, Any]
@@ -74,6 +76,7 @@ class Measure:
     seed: int = 0
     layout: Literal["packed", "raw"] = "packed"
     weights: Weights | None = None
+    report: bool = False
     kind: Literal["measure"] = "measure"
 
 
@@ -138,7 +141,7 @@ class Cell:
 
     ``status`` is ok, wrong or unstable, with a ``message`` unless ok. ``samples`` are microseconds
     per launch of each timed replay, empty if nothing was timed. ``env`` is the state of the GPU
-    right after.
+    right after. ``cases`` is what a report is about, empty if none was asked for.
     """
 
     tokens: int
@@ -150,6 +153,7 @@ class Cell:
     distinct_experts: float | None = None
     reuse_bytes: int | None = None
     env: Env = Field(default_factory=dict)
+    cases: tuple[Comparison, ...] = ()
     kind: Literal["cell"] = "cell"
 
 

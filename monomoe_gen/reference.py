@@ -125,7 +125,7 @@ def moe_fp32(
     whatever the matmul precision settings are.
     """
     y = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
-    for expert, tokens, weights in _active(*route(logits, bias, shape)):
+    for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
         w13, w2 = experts(expert)
         gate, up = (x[tokens].double() @ w13.double().T).chunk(2, -1)
         y[tokens] += weights.double() * (activate(gate, up) @ w2.double().T)
@@ -147,17 +147,30 @@ def moe_mirror(
     x is quantized per token and 128 columns; h is fp32, quantized the same way; all sums are fp32;
     the sum over experts runs in ascending order; the result is rounded once.
     """
-    codes, scale = quantize_activations(x)
-    codes = codes.float()
     y = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-    for expert, tokens, weights in _active(*route(logits, bias, shape)):
-        up_rows = block_matmul(codes[tokens], scale[tokens], w13[expert], w13_scale[expert])
-        h, h_scale = quantize_activations(activate(*up_rows.chunk(2, -1)))
-        y[tokens] += weights * block_matmul(h, h_scale, w2[expert], w2_scale[expert])
+    for expert, tokens, weights, h in mirror_hidden(x, logits, w13, w13_scale, bias, shape):
+        codes, scale = quantize_activations(h)
+        y[tokens] += weights * block_matmul(codes, scale, w2[expert], w2_scale[expert])
     return y.bfloat16()
 
 
-def _active(ids: Tensor, weights: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+def mirror_hidden(
+    x: Tensor,
+    logits: Tensor,
+    w13: ByExpert,
+    w13_scale: ByExpert,
+    bias: Tensor | None,
+    shape: Shape,
+) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    """`active_experts` with what `moe_mirror` is about to quantize: h fp32 ``[T, N]``."""
+    codes, scale = quantize_activations(x)
+    codes = codes.float()
+    for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
+        up_rows = block_matmul(codes[tokens], scale[tokens], w13[expert], w13_scale[expert])
+        yield expert, tokens, weights, activate(*up_rows.chunk(2, -1))
+
+
+def active_experts(ids: Tensor, weights: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Every active expert in ascending order, its tokens ``[T]`` and their weights ``[T, 1]``."""
     for expert in ids.unique().tolist():
         tokens, slots = (ids == expert).nonzero(as_tuple=True)

@@ -249,3 +249,5 @@ def _check_complete(request: Request, answers: Sequence[Cell | Traced]) -> None:
     for cell in cells:
         if cell.status == "ok" and request.timed and not (cell.samples and cell.floor):
             raise ProtocolError(f"asked for times, answered {cell}")
+        if request.report and not cell.cases:
+            raise ProtocolError(f"asked for comparisons, answered {cell}")

@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
+from torch import Tensor
 
 from monomoe_gen import bench
+from monomoe_gen.agreement import compare
 from monomoe_gen.checkpoint import Shard, find_layer
+from monomoe_gen.comparison import Comparison
 from monomoe_gen.device import Device
-from monomoe_gen.kernel import LayerWeights, LoadedKernel
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.kernel import LayerWeights, LoadedKernel, Workspace, launch_moe
 from monomoe_gen.protocol import Image, Timed, Weights
+from monomoe_gen.reference import ExpertWeights
 from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.validate import Problem, make_problem
 from monomoe_gen.weights import BlockWeights, lay_out
-from monomoe_gen.workload import block_weights, validation_cases
+from monomoe_gen.workload import block_weights, expert_weights, validation_cases
 
 TIMED_LAYER = "gaussian"
 CUDA = torch.device("cuda")
@@ -60,11 +65,39 @@ class Testbed:
 
         def make() -> tuple[Problem, ...]:
             return tuple(
-                make_problem(self.shape, *self.layer(case.distribution), tokens, case, self.seed)
+                make_problem(self.shape, *self.layer(case.weights), tokens, case, self.seed)
                 for case in validation_cases()
             )
 
         return self._once(("problems", tokens), make)
+
+    def comparisons(
+        self, tokens: int, kernel: LoadedKernel, workspace: Workspace
+    ) -> tuple[Comparison, ...]:
+        """What ``kernel`` gives for every validation case, next to full precision.
+
+        Raises:
+            MonomoeError: the weights are a checkpoint's, which has no unquantized ones.
+        """
+        if self.weights:
+            raise MonomoeError("a report needs drawn weights: leave the checkpoint away")
+
+        def launch(problem: Problem, y: Tensor) -> None:
+            launch_moe(kernel, problem.weights, problem.x, problem.logits, y, workspace)
+
+        def unquantized(distribution: str) -> ExpertWeights:
+            return lambda expert: expert_weights(self.shape, expert, distribution, self.seed, CUDA)
+
+        return tuple(
+            compare(
+                self.shape,
+                self.layer(problem.case.weights)[0],
+                unquantized(problem.case.weights),
+                problem,
+                launch,
+            )
+            for problem in self.problems(tokens)
+        )
 
     def inputs(self, tokens: int, routing: str) -> bench.Inputs:
         """What timed launches read."""

@@ -17,6 +17,7 @@ from functools import partial
 import torch
 
 from monomoe_gen import bench, recorder
+from monomoe_gen.comparison import Comparison
 from monomoe_gen.device import Device, current_device
 from monomoe_gen.errors import EnvironmentProblem, LaunchError, MonomoeError
 from monomoe_gen.kernel import Workspace, launch_moe, require_cupy
@@ -92,8 +93,12 @@ class Server:
                 torch.cuda.synchronize()
                 yield Stage(f"validate {tokens} tokens")
                 verdict = check(partial(launch_moe, kernel), problems, request.half_bytes)
+            cases: tuple[Comparison, ...] = ()
+            if request.report:
+                yield Stage(f"compare {tokens} tokens", PREPARE_S)
+                cases = bed.comparisons(tokens, kernel, workspace)
             if not verdict.ok or request.timed is None:
-                yield _cell(tokens, verdict)
+                yield _cell(tokens, verdict, cases)
                 continue
             yield Stage(f"prepare the timing of {tokens} tokens", PREPARE_S)
             inputs = bed.inputs(tokens, request.routing)
@@ -101,7 +106,7 @@ class Server:
             floors = bed.floors(tokens, request.routing, request.timed)
             yield Stage(f"time {tokens} tokens")
             timing = bench.time_kernel(kernel, layer, inputs, workspace, effort(request.timed))
-            yield _cell(tokens, verdict, timing, floors, inputs, self.gpu.state())
+            yield _cell(tokens, verdict, cases, timing, floors, inputs, self.gpu.state())
         yield Done()
 
     def _bed(self, request: Request) -> Testbed:
@@ -120,6 +125,7 @@ class Server:
 def _cell(
     tokens: int,
     verdict: Verdict,
+    cases: tuple[Comparison, ...],
     timing: bench.Timing | None = None,
     floors: bench.Floors | None = None,
     inputs: bench.Inputs | None = None,
@@ -138,6 +144,7 @@ def _cell(
         distinct_experts=inputs.distinct_experts if inputs else None,
         reuse_bytes=inputs.reuse_bytes if inputs else None,
         env=state or {},
+        cases=cases,
     )
 
 

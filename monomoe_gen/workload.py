@@ -20,22 +20,34 @@ from monomoe_gen.reference import rank_experts, route
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 from monomoe_gen.weights import BlockWeights, quantize_blocks
 
-DISTRIBUTIONS = ("gaussian", "student_t3")
+WEIGHTS = ("gaussian", "student_t3")
+DISTRIBUTIONS = (*WEIGHTS, "outlier_channels", "tiny_1e-3", "tiny_1e-6", "zeros", "huge_token")
 
+_OUTLIERS = 128  # one channel in so many, on average
+_OUTLIER_SIZE = 50.0
+_HUGE = 1e4
 _TIE_BIAS = 0.0625  # one bias for all: equal logits then tie whatever the rounding of the scores
 
 
 @dataclass(frozen=True)
 class Case:
-    """One combination that a kernel is validated on."""
+    """One combination that a kernel is validated on; ``distribution`` is the activations'."""
 
     routing: str
     distribution: str
 
+    @property
+    def weights(self) -> str:
+        """The distribution of the weights."""
+        return self.distribution if self.distribution in WEIGHTS else WEIGHTS[0]
+
 
 def validation_cases() -> tuple[Case, ...]:
-    """Every routing with every distribution."""
-    return tuple(Case(routing, name) for routing in ROUTINGS for name in DISTRIBUTIONS)
+    """Every routing with Gaussian and with heavy tails; every other distribution once."""
+    return (
+        *(Case(routing, name) for routing in ROUTINGS for name in WEIGHTS),
+        *(Case(ROUTINGS[0], name) for name in DISTRIBUTIONS if name not in WEIGHTS),
+    )
 
 
 @dataclass(frozen=True)
@@ -60,9 +72,38 @@ class Rotation:
 
 
 def activations(shape: Shape, tokens: int, distribution: str, seed: int) -> Tensor:
-    """bf16 ``[tokens, hidden]`` on the CPU; every row has RMS 1 (before rounding)."""
-    x = _draw((tokens, shape.hidden), distribution, _generator("cpu", "activations", seed))
-    return (x / x.square().mean(-1, keepdim=True).sqrt()).bfloat16()
+    """bf16 ``[tokens, hidden]`` on the CPU; a row has RMS 1 (before rounding) unless noted.
+
+    * ``gaussian``
+    * ``student_t3``: Student's t with 3 degrees of freedom
+    * ``outlier_channels``: Gaussian; about 1 in 128 channels, the same of all tokens, is 50 times
+      larger
+    * ``tiny_1e-3``, ``tiny_1e-6``: Gaussian of that RMS
+    * ``zeros``: the first token is 0; of the others every second block of 128 columns, and half of
+      what remains
+    * ``huge_token``: Gaussian; the last token has RMS 10000
+
+    Raises:
+        MonomoeError: unknown distribution.
+    """
+    _require(distribution, DISTRIBUTIONS)
+    generator = _generator("cpu", "activations", seed)
+    size = (tokens, shape.hidden)
+    x = _draw(size, "student_t3" if distribution == "student_t3" else "gaussian", generator)
+    if distribution == "outlier_channels":
+        outliers = torch.randint(_OUTLIERS, (shape.hidden,), generator=generator) == 0
+        outliers[torch.randint(shape.hidden, (), generator=generator)] = True
+        x[:, outliers] *= _OUTLIER_SIZE
+    elif distribution == "zeros":
+        x.view(tokens, -1, SCALE_BLOCK)[:, ::2] = 0
+        x *= torch.randint(2, size, generator=generator)
+        x[0] = 0
+    x /= x.square().mean(-1, keepdim=True).sqrt().clamp(min=torch.finfo(x.dtype).tiny)
+    if distribution.startswith("tiny_"):
+        x *= float(distribution.removeprefix("tiny_"))
+    elif distribution == "huge_token":
+        x[-1] *= _HUGE
+    return x.bfloat16()
 
 
 def expert_weights(
@@ -75,7 +116,11 @@ def expert_weights(
     """``(w13 [2N, H], w2 [H, N])`` of one expert in fp32, before any quantization.
 
     The RMS of a matrix is 1 / sqrt(its columns): inputs of RMS 1 give gate and up values of RMS 1.
+
+    Raises:
+        MonomoeError: ``distribution`` is none of `WEIGHTS`.
     """
+    _require(distribution, WEIGHTS)
     generator = _generator(device, "weights", seed, expert)
     w13 = _draw((shape.up_rows, shape.hidden), distribution, generator)
     w2 = _draw((shape.hidden, shape.intermediate), distribution, generator)
@@ -192,10 +237,6 @@ def _generator(device: torch.device | str, *key: object) -> torch.Generator:
 
 def _draw(size: tuple[int, ...], distribution: str, generator: torch.Generator) -> Tensor:
     """fp32 samples on the generator's device; the scale is the caller's business."""
-    if distribution not in DISTRIBUTIONS:
-        raise MonomoeError(
-            f"unknown distribution {distribution!r}: take one of {', '.join(DISTRIBUTIONS)}"
-        )
 
     def normal() -> Tensor:
         return torch.randn(size, generator=generator, device=generator.device)
@@ -204,3 +245,8 @@ def _draw(size: tuple[int, ...], distribution: str, generator: torch.Generator) 
         return normal()
     chi_square = normal().square() + normal().square() + normal().square()
     return normal() / chi_square.sqrt()
+
+
+def _require(distribution: str, known: Sequence[str]) -> None:
+    if distribution not in known:
+        raise MonomoeError(f"unknown distribution {distribution!r}: take one of {', '.join(known)}")

@@ -12,14 +12,17 @@ from typing import Any, ClassVar
 
 import pytest
 from safetensors.torch import save_file
+from test_validation_report import CASE
 
-from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox
-from monomoe_gen.cli import measure as commands
+from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox, validation_report
+from monomoe_gen.cli import measure, validation
 from monomoe_gen.cli.options import TIMED_ROUTINGS, schedule_text
+from monomoe_gen.comparison import Agreement
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
 from monomoe_gen.patterns import ROUTINGS
-from monomoe_gen.protocol import Cell, CellErrors, Event, Floor, Image, Measure, Weights
+from monomoe_gen.protocol import Cell, CellErrors, Env, Event, Floor, Image, Measure, Weights
+from monomoe_gen.remeasure import Target
 from monomoe_gen.report import BEGIN, END, read_results
 from monomoe_gen.sandbox import Outcome
 from monomoe_gen.schedule import KernelSpec
@@ -30,6 +33,7 @@ from monomoe_gen.workload import block_weights
 MODEL = "qwen3.5-35b"
 CUBIN = b"no real cubin"
 SHAPE = load_shape(MODEL)
+NOTHING = Image("nothing", b"", 1, 32, 0)
 
 
 @pytest.fixture
@@ -60,7 +64,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (place / f"{spec.id}.cubin").write_bytes(CUBIN)
     (place / "anchors.json").write_text('{"shapes": {}}')
     monkeypatch.setattr(dispatch, "data_dir", lambda name: tmp_path / name)
-    monkeypatch.setattr(commands, "data_dir", lambda name: tmp_path / name)
+    for module in (measure, validation):
+        monkeypatch.setattr(module, "data_dir", lambda name: tmp_path / name)
     return place
 
 
@@ -83,6 +88,7 @@ class FakeSandbox:
 
     cell = GOOD
     status = "ok"
+    env: ClassVar[Env] = {"gpu": "NVIDIA H200", "driver": "580.1", "torch": "2.11"}
     requests: ClassVar[list[Measure]] = []
 
     def __enter__(self) -> "FakeSandbox":
@@ -93,7 +99,13 @@ class FakeSandbox:
 
     def measure(self, request: Measure, on_event: Callable[[Event], Any]) -> Outcome:
         self.requests.append(request)
-        cells = tuple(replace(self.cell, tokens=n) for n in request.tokens)
+        cases = [replace(c, tokens=n) for n in request.tokens for c in self.cell.cases]
+        cells = tuple(
+            replace(
+                self.cell, tokens=n, cases=[c for c in cases if c.tokens == n and request.report]
+            )
+            for n in request.tokens
+        )
         for cell in cells:
             on_event(cell)
         return Outcome(self.status, "", cells if self.status == "ok" else ())
@@ -103,10 +115,9 @@ class FakeSandbox:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> type[FakeSandbox]:
     """A machine that seems to have an H200."""
     fake = type("Fake", (FakeSandbox,), {"requests": []})
-    nothing = Image("nothing", b"", 1, 32, 0)
     monkeypatch.setattr(remeasure, "current_device", lambda: KNOWN[DEFAULT])
     monkeypatch.setattr(sandbox, "Sandbox", fake)
-    monkeypatch.setattr(jobs, "compile_floors", lambda device: jobs.Floors((nothing,), nothing))
+    monkeypatch.setattr(jobs, "compile_floors", lambda device: jobs.Floors((NOTHING,), NOTHING))
     return fake
 
 
@@ -173,6 +184,82 @@ def test_validate_prints_each_distribution(
     ]
     (request,) = gpu.requests
     assert request.timed is None
+
+
+# -- reports
+
+
+@pytest.mark.parametrize("arguments", [("--report", "{place}"), ("--report",)])
+def test_every_model_gets_its_report_when_it_is_done(
+    folder: Path,
+    gpu: type[FakeSandbox],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+) -> None:
+    place = tmp_path / "reports" if len(arguments) > 1 else folder / "validation"
+    filled = [text.replace("{place}", str(place)) for text in arguments]
+    gpu.cell = replace(GOOD, cases=[CASE, replace(CASE, distribution="zeros")])
+    assert cli.run(["validate", "--tokens", "1,4", "--format", "json", *filled]) == 0
+    out, err = capsys.readouterr()
+    assert {row["tokens"] for row in json.loads(out)} == {1, 4}
+    assert f"{MODEL}: 4 cases, " in err and err.rstrip().endswith(": pass")
+    report = validation_report.read(place / f"{MODEL}.json")
+    assert (report.gpu, report.shape) == ("NVIDIA H200", SHAPE)
+    assert [case.tokens for case in report.cases] == [1, 1, 4, 4]
+    assert {run.cubin_sha256 for run in report.runs} == {hashlib.sha256(CUBIN).hexdigest()}
+    assert [run.tokens for run in report.runs] == [1, 4]
+    assert (place / f"{MODEL}.md").read_text().startswith(f"# {MODEL} on NVIDIA H200: pass\n")
+
+
+def test_a_report_shows_a_wrong_kernel_and_the_command_fails(
+    folder: Path, gpu: type[FakeSandbox], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = replace(CASE, agreement=Agreement(0.01, 0.5, 0))
+    gpu.cell = replace(GOOD, cases=[CASE, wrong])  # within what validation itself lets pass
+    assert cli.run(["validate", "--tokens", "1", "--report", str(tmp_path / "r")]) == 6
+    assert "FAIL: B = 1, gaussian, uniform routing: relative L2 1.0e-02" in capsys.readouterr().err
+    assert (
+        (tmp_path / "r" / f"{MODEL}.md").read_text().startswith(f"# {MODEL} on NVIDIA H200: FAIL")
+    )
+
+
+def test_a_kernel_that_hangs_has_a_report_that_says_so(
+    folder: Path, gpu: type[FakeSandbox], tmp_path: Path
+) -> None:
+    gpu.status = "timeout"
+    assert cli.run(["validate", "--tokens", "1,4", "--report", str(tmp_path)]) == 1
+    report = validation_report.read(tmp_path / f"{MODEL}.json")
+    assert [run.status for run in report.runs] == ["timeout", "timeout"]
+    assert report.problems
+
+
+def test_models_are_reported_one_by_one(
+    gpu: type[FakeSandbox], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = [
+        Target(KernelSpec(shape, feasible(shape, KNOWN[DEFAULT])[0]), NOTHING, (tokens,))
+        for tokens in (1, 8)
+        for shape in (load_shape("toy"), SHAPE)
+    ]
+    gpu.cell = replace(GOOD, cases=[CASE])
+    done = []
+
+    def finish(env: Env, outcomes: list[tuple[Target, Outcome]], seconds: float) -> None:
+        done.append((len(gpu.requests), [t.spec.shape.name for t, _ in outcomes], seconds < 60))
+
+    measured, code = measure.measure_all(targets, "uniform", None, None, finish)
+    assert done == [(2, [MODEL] * 2, True), (4, ["toy"] * 2, True)]
+    assert code is None and all(cell.cases for _, cell in measured)
+
+
+def test_a_report_of_a_checkpoint_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save_layer(tmp_path / "a.safetensors", load_shape("toy"))
+    arguments = ["validate", "--model", "toy", "--weights", str(path), "--layer", "3", "--report"]
+    assert cli.run(arguments) == 2
+    assert "--report needs drawn weights" in capsys.readouterr().err
 
 
 def test_a_schedule_of_ones_own_is_compiled_and_measured(

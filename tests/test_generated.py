@@ -1,9 +1,12 @@
 """What is committed in ``generated/`` is what the templates, the compiler and the records give."""
 
+from pathlib import Path
+
 import pytest
 
-from monomoe_gen import dispatch
+from monomoe_gen import dispatch, validation_report
 from monomoe_gen.device import KNOWN, Device
+from monomoe_gen.paths import data_dir
 from monomoe_gen.verify import verify
 
 TABLES = [
@@ -11,6 +14,19 @@ TABLES = [
     for device in KNOWN.values()
     if (dispatch.table_folder(device.slug) / dispatch.FILE).exists()
 ]
+REPORTS = sorted(data_dir("generated").glob(f"*/{validation_report.FOLDER}/*.json"))
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_validation_reports_pass_and_are_of_the_kernels_that_they_name(path: Path) -> None:
+    report = validation_report.read(path)
+    assert report.shape.name == path.stem
+    assert report.problems == []
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == validation_report.render(report)
+    table = dispatch.load(path.parents[1])
+    hashes = {kernel.id: kernel.cubin_sha256 for kernel in table.kernels}
+    for run in report.runs:
+        assert hashes.get(run.kernel, run.cubin_sha256) == run.cubin_sha256
 
 
 @pytest.mark.parametrize("device", TABLES, ids=lambda device: device.slug)

@@ -142,7 +142,7 @@ BROKEN = {
     "zeros": (
         "for (unsigned i = threadIdx.x; i < tokens * 2048; i += blockDim.x) y[i] = 0;",
         "wrong",
-        "all zero",
+        "zero and should not be",
     ),
     "spin": ("while (*(volatile unsigned char*)workspace == 0) {}", "timeout", "validate 1"),
     "illegal address": ("*(volatile int*)16 = 1;", "launch_error", "illegal"),

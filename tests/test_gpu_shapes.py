@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
-from monomoe_gen import jobs
+from monomoe_gen import jobs, validation_report
 from monomoe_gen.compile import compile_source
 from monomoe_gen.device import Device, current_device
 from monomoe_gen.protocol import Image, Weights
@@ -18,8 +20,9 @@ from monomoe_gen.sandbox import Limits, Sandbox
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape, list_shapes, load_shape
 from monomoe_gen.space import nearest_legal
+from monomoe_gen.validation_report import Run
 from monomoe_gen.worker_process import ProcessWorker
-from monomoe_gen.workload import block_weights
+from monomoe_gen.workload import block_weights, validation_cases
 
 pytestmark = pytest.mark.gpu
 
@@ -52,6 +55,30 @@ def test_a_shape_is_right(shape: Shape, device: Device, box: Sandbox) -> None:
     outcome = box.measure(asked)
     assert outcome.status == "ok", outcome.message
     assert {c.tokens: c.message for c in outcome.cells} == {1: "", 3: "", 8: ""}
+
+
+@pytest.mark.parametrize("name", ["qwen3.5-35b", "deepseek-v3.1-tp8"])
+def test_a_report_finds_nothing_wrong_and_is_quick(name: str, device: Device, box: Sandbox) -> None:
+    spec, image = built(load_shape(name), device)
+    tokens = (1, 2, 4, 8)
+    began = time.monotonic()
+    outcome = box.measure(
+        jobs.measure(spec, image, tokens, "uniform", validate=True, timed=None, report=True)
+    )
+    assert time.monotonic() - began < 20
+    assert outcome.status == "ok", outcome.message
+    digest = hashlib.sha256(image.cubin).hexdigest()
+    report = validation_report.Report(
+        format=validation_report.FORMAT,
+        gpu="",
+        driver="",
+        torch="",
+        shape=spec.shape,
+        runs=tuple(Run(c.tokens, spec.id, digest, c.status, c.message) for c in outcome.cells),
+        cases=tuple(case for cell in outcome.cells for case in cell.cases),
+    )
+    assert len(report.cases) == len(tokens) * len(validation_cases())
+    assert report.problems == []
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -9,17 +9,30 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import save_file
+from test_validation_report import CASE
 
 from monomoe_gen import bench, testbed, worker
+from monomoe_gen.comparison import Comparison
 from monomoe_gen.device import KNOWN
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.protocol import Cell, Done, Event, Image, Measure, Stage, Timed, Weights
+from monomoe_gen.protocol import (
+    Cell,
+    Done,
+    Event,
+    Image,
+    Measure,
+    Stage,
+    Timed,
+    Weights,
+    decode_event,
+    encode,
+)
 from monomoe_gen.sandbox import Limits, Sandbox
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.validate import Errors, Verdict
 from monomoe_gen.weights import pack_w2
 from monomoe_gen.worker_process import ProcessWorker
-from monomoe_gen.workload import block_weights
+from monomoe_gen.workload import block_weights, validation_cases
 
 SHAPE = load_shape("qwen3.5-35b")
 EMPTY = Image("empty", b"", 1, 32, 0)
@@ -48,6 +61,9 @@ class FakeBed:
 
     def problems(self, tokens: int) -> int:
         return tokens
+
+    def comparisons(self, tokens: int, kernel: Image, workspace: object) -> tuple[Comparison, ...]:
+        return (replace(CASE, tokens=tokens),)
 
     def inputs(self, tokens: int, routing: str) -> SimpleNamespace:
         return SimpleNamespace(distinct_experts=7.5, reuse_bytes=10**9)
@@ -108,6 +124,46 @@ def test_either_half_can_be_left_out(server: worker.Server) -> None:
     assert not any("tim" in name for name in only_valid)
     only_timed = names(list(server.measure(request(validate=False))))
     assert not any("valid" in name for name in only_timed)
+
+
+def test_a_report_has_its_comparisons_wrong_or_not(
+    server: worker.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for verdict in (GOOD, WRONG):
+        monkeypatch.setattr(worker, "check", lambda run, problems, half, v=verdict: v)
+        events = list(server.measure(replace(request(timed=None), report=True)))
+        assert "compare 8 tokens" in names(events)
+        cells = [decode_event(encode(e)) for e in events if isinstance(e, Cell)]
+        assert [c.cases for c in cells] == [(CASE,), (replace(CASE, tokens=8),)]  # type: ignore[union-attr]
+    assert not any(c.cases for c in server.measure(request()) if isinstance(c, Cell))
+
+
+def test_a_report_of_a_checkpoint_is_refused() -> None:
+    bed = testbed.Testbed(SHAPE, KNOWN["nvidia-h200"], 0, Weights(("a.safetensors",), None))
+    with pytest.raises(MonomoeError, match="needs drawn weights"):
+        bed.comparisons(1, None, None)  # type: ignore[arg-type]
+
+
+def test_comparisons_cover_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mirror reference on the CPU stands for the kernel."""
+    monkeypatch.setattr(testbed, "CUDA", torch.device("cpu"))
+    shape = replace(load_shape("toy"), experts=4)
+    bed = testbed.Testbed(shape, KNOWN["nvidia-h200"], 0)
+    answers = {p.x.data_ptr(): p.mirror for p in bed.problems(2)}
+
+    def launch(kernel, weights, x, logits, y, workspace):  # type: ignore[no-untyped-def]
+        y.copy_(answers[x.data_ptr()] * kernel)
+
+    monkeypatch.setattr(testbed, "launch_moe", launch)
+    right = bed.comparisons(2, 1.0, None)  # type: ignore[arg-type]
+    assert [(c.routing, c.distribution) for c in right] == [
+        (c.routing, c.distribution) for c in validation_cases()
+    ]
+    assert [c.problem for c in right] == [""] * len(right)
+    for case in right:  # quantized weights are further from what they were than from themselves
+        near, far = case.kernel_dequantized.rel_l2, case.kernel_unquantized.rel_l2
+        assert near is not None and far is not None and 1.1 * near < far < 0.2
+    assert all(case.problem for case in bed.comparisons(2, 1.01, None))  # type: ignore[arg-type]
 
 
 def test_the_layers_of_a_shape_are_kept(server: worker.Server) -> None:

@@ -61,7 +61,7 @@ def selected(s: Shape, rotation: workload.Rotation) -> list[list[set[int]]]:
 # -- activations and weights
 
 
-@pytest.mark.parametrize("distribution", workload.DISTRIBUTIONS)
+@pytest.mark.parametrize("distribution", workload.WEIGHTS)
 def test_activations_have_rms_one_and_the_tails_of_their_distribution(distribution: str) -> None:
     x = workload.activations(load_shape("qwen3.5-35b"), 32, distribution, seed=3)
     assert x.shape == (32, 2048) and x.dtype == torch.bfloat16
@@ -73,7 +73,46 @@ def test_activations_have_rms_one_and_the_tails_of_their_distribution(distributi
     assert abs(quartile - (0.674 if distribution == "gaussian" else 0.765 / 3**0.5)) < 0.04
 
 
-@pytest.mark.parametrize("distribution", workload.DISTRIBUTIONS)
+def test_outliers_stay_in_their_channels() -> None:
+    x = workload.activations(load_shape("qwen3.5-35b"), 8, "outlier_channels", seed=3).float()
+    assert torch.allclose(x.square().mean(-1).sqrt(), torch.ones(8), atol=5e-3)
+    size = x.square().mean(0).sqrt()
+    outliers = size > 10 * size.median()
+    assert 4 <= outliers.sum() <= 40
+    assert size[outliers].mean() / size[~outliers].mean() == pytest.approx(50, rel=0.2)
+    tiny = workload.activations(shape(hidden=128), 1, "outlier_channels", seed=0).float()
+    assert (tiny.abs() > 10 * tiny.abs().median()).any()
+
+
+@pytest.mark.parametrize(("distribution", "rms"), [("tiny_1e-3", 1e-3), ("tiny_1e-6", 1e-6)])
+def test_tiny_activations_are_tiny(distribution: str, rms: float) -> None:
+    x = workload.activations(load_shape("qwen3.5-35b"), 4, distribution, seed=3).float()
+    assert x.square().mean(-1).sqrt().tolist() == pytest.approx([rms] * 4, rel=5e-3)
+
+
+def test_zeros_are_whole_tokens_whole_blocks_and_single_values() -> None:
+    x = workload.activations(shape(hidden=512), 3, "zeros", seed=3).view(3, 4, 128)
+    assert (x[0] == 0).all()
+    assert (x[1:, ::2] == 0).all()
+    assert 0.4 < (x[1:, 1::2] == 0).double().mean() < 0.6
+    assert x[1:].float().square().mean((1, 2)).sqrt().tolist() == pytest.approx([1, 1], rel=5e-3)
+
+
+def test_one_token_is_huge_and_the_others_are_as_ever() -> None:
+    s = shape(hidden=512)
+    x = workload.activations(s, 3, "huge_token", seed=3)
+    assert torch.equal(x[:2], workload.activations(s, 3, "gaussian", seed=3)[:2])
+    assert x[2].float().square().mean().sqrt() == pytest.approx(1e4, rel=5e-3)
+
+
+def test_unknown_distributions_are_refused() -> None:
+    with pytest.raises(MonomoeError, match="take one of gaussian, student_t3, outlier_channels"):
+        workload.activations(shape(), 1, "cauchy", seed=0)
+    with pytest.raises(MonomoeError, match=r"take one of gaussian, student_t3$"):
+        workload.expert_weights(shape(), 0, "huge_token", seed=0)
+
+
+@pytest.mark.parametrize("distribution", workload.WEIGHTS)
 def test_weights_keep_the_scale_of_their_inputs(distribution: str) -> None:
     s = shape(hidden=512)
     w13, w2 = workload.expert_weights(s, 5, distribution, seed=1)
@@ -118,10 +157,13 @@ def test_draws_depend_on_their_seed_alone() -> None:
     assert not torch.equal(rotation.logits, workload.rotation(s, 4, "zipf", 3, 0, seed=8).logits)
 
 
-def test_cases_cover_every_routing_with_every_distribution() -> None:
+def test_cases_cover_every_routing_and_every_distribution() -> None:
     cases = workload.validation_cases()
     pairs = [(case.routing, case.distribution) for case in cases]
-    assert len(set(pairs)) == len(pairs) == 10
+    assert len(set(pairs)) == len(pairs) == 15
+    assert {(r, d) for r in patterns.ROUTINGS for d in workload.WEIGHTS} < set(pairs)
+    assert {("uniform", d) for d in workload.DISTRIBUTIONS} < set(pairs)
+    assert {case.weights for case in cases} == set(workload.WEIGHTS)
     for routing, distribution in pairs:
         workload.rotation(shape(), 2, routing, 1, 0, seed=0)
         workload.activations(shape(), 2, distribution, seed=0)

@@ -25,6 +25,7 @@ from monomoe_gen.cli import (
     sketch,
     tracing,
     tuning,
+    validation,
 )
 from monomoe_gen.errors import (
     CompileError,
@@ -68,6 +69,7 @@ for module in (
     sketch,
     simulation,
     measure,
+    validation,
     tracing,
     tuning,
     gate,

@@ -1,0 +1,192 @@
+"""The command that says whether kernels are right, and writes the reports that show it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monomoe_gen.cli.measure import WRONG, measure_all, targets_of
+from monomoe_gen.cli.options import (
+    layout_option,
+    models_option,
+    schedule_option,
+    token_tile_option,
+    tokens_option,
+)
+from monomoe_gen.cli.output import format_option, print_rows, say
+from monomoe_gen.paths import data_dir
+from monomoe_gen.schedule import Layout, Schedule
+from monomoe_gen.shapes import Shape
+
+if TYPE_CHECKING:
+    from monomoe_gen.protocol import Cell, Env, Weights
+    from monomoe_gen.remeasure import Target
+    from monomoe_gen.sandbox import Outcome
+    from monomoe_gen.validation_report import Report
+
+_DEFAULT_FOLDER = "-"
+
+
+class _ShardType(click.ParamType):
+    name = "i/n"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(\d+)/(\d+)", value)
+        if not match or int(match[1]) >= int(match[2]):
+            self.fail(f"{value!r}: write I/N, with I from 0 to N-1", param, ctx)
+        return int(match[1]), int(match[2])
+
+
+@click.command()
+@models_option("every dispatched one")
+@tokens_option
+@schedule_option(required=False)
+@token_tile_option
+@layout_option
+@click.option(
+    "--weights",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Take a layer's weights from this .safetensors file, or a folder of them; may be "
+    "repeated. Default: drawn weights.",
+)
+@click.option(
+    "--layer",
+    type=click.IntRange(min=0),
+    help="Number of the layer in --weights. Default: the files' tensors carry none.",
+)
+@click.option(
+    "--shard",
+    type=_ShardType(),
+    help="Part of the intermediate columns to take from --weights, the first one being 0/N.",
+)
+@click.option(
+    "--report",
+    "folder",
+    is_flag=False,
+    flag_value=_DEFAULT_FOLDER,
+    metavar="[DIR]",
+    help="Write <model>.json and <model>.md of every model into this folder, each when its model "
+    "is done. Without DIR: generated/<gpu>/validation.",
+)
+@format_option
+def validate(
+    shapes: tuple[Shape, ...],
+    tokens: tuple[int, ...],
+    schedule: Schedule | None,
+    token_tile: int,
+    layout: Layout,
+    files: tuple[Path, ...],
+    layer: int | None,
+    shard: tuple[int, int] | None,
+    folder: str | None,
+    form: str,
+) -> int | None:
+    """Run kernels on known inputs and compare with both references.
+
+    Takes the dispatched kernels, or the one of --schedule. Every row is the worst token of one data
+    distribution, over all routing patterns. Exit code 6 means that a number is wrong.
+
+    A report holds every case by itself: cosine, relative L2 and largest error against FP32 with
+    dequantized and with unquantized weights, the same of the published quantized operator, and how
+    closely the kernel follows the reference that rounds where it rounds.
+    """
+    from monomoe_gen import validation_report
+    from monomoe_gen.remeasure import require_device
+
+    if folder is not None and files:
+        raise click.UsageError(
+            "--report needs drawn weights, since a checkpoint holds no unquantized ones: leave "
+            "--report or --weights away"
+        )
+    weights = _weights(shapes, files, layer, shard)
+    device = require_device()
+    targets = targets_of(device, shapes, tokens, schedule, token_tile, layout)
+    failed = []
+
+    def finish(env: Env, outcomes: Sequence[tuple[Target, Outcome]], seconds: float) -> None:
+        report = _report(env, outcomes)
+        default = data_dir("generated") / device.slug / validation_report.FOLDER
+        place = default if folder == _DEFAULT_FOLDER else Path(str(folder))
+        page = validation_report.write(place, report)
+        problems = report.problems
+        failed.extend(problems)
+        verdict = f"FAIL: {problems[0]}" if problems else "pass"
+        say(f"{report.shape.name}: {len(report.cases)} cases, {seconds:.1f} s, {page}: {verdict}")
+
+    measured, code = measure_all(
+        targets, "uniform", None, weights, finish if folder is not None else None
+    )
+    code = code or (WRONG if failed else None)
+    rows = [row for target, cell in measured for row in _verdict_rows(target, cell)]
+    print_rows(rows, form, {"cosine": ".6f", "rel_l2": ".2e", "mirror_rel_l2": ".2e"})
+    return code
+
+
+def _weights(
+    shapes: Sequence[Shape],
+    files: Sequence[Path],
+    layer: int | None,
+    shard: tuple[int, int] | None,
+) -> Weights | None:
+    """What the worker is to read; a checkpoint that does not fit is found before a GPU is used."""
+    if not files:
+        if layer is not None or shard:
+            raise click.UsageError("--layer and --shard say what to take from --weights")
+        return None
+    if len(shapes) != 1:
+        raise click.UsageError("--weights needs exactly one --model")
+    from monomoe_gen.checkpoint import Shard, find_layer
+    from monomoe_gen.protocol import Weights
+
+    index, count = shard or (0, 1)
+    find_layer(files, layer, shapes[0], Shard(index, count))
+    return Weights(tuple(str(path.resolve()) for path in files), layer, index, count)
+
+
+def _verdict_rows(target: Target, cell: Cell) -> Iterator[dict[str, Any]]:
+    for distribution, errors in cell.errors.items():
+        yield {
+            "model": target.spec.shape.name,
+            "tokens": cell.tokens,
+            "data": distribution,
+            "status": cell.status,
+            "cosine": errors.cosine,
+            "rel_l2": errors.rel_l2,
+            "mirror_rel_l2": errors.mirror_rel_l2,
+            "schedule": target.spec.schedule.id,
+        }
+
+
+def _report(env: Env, outcomes: Sequence[tuple[Target, Outcome]]) -> Report:
+    """What is to be said of one model's kernels."""
+    from monomoe_gen.validation_report import FORMAT, Report, Run
+
+    runs, cases = [], []
+    for target, outcome in outcomes:
+        verdicts = {cell.tokens: (cell.status, cell.message) for cell in outcome.cells}
+        for tokens in target.tokens:
+            status, message = verdicts.get(tokens, (outcome.status, outcome.message))
+            digest = hashlib.sha256(target.image.cubin).hexdigest()
+            runs.append(Run(tokens, target.spec.id, digest, status, message))
+        cases += [case for cell in outcome.cells for case in cell.cases]
+    return Report(
+        format=FORMAT,
+        gpu=str(env.get("gpu")),
+        driver=str(env.get("driver")),
+        torch=str(env.get("torch")),
+        shape=outcomes[0][0].spec.shape,
+        runs=tuple(sorted(runs, key=lambda run: run.tokens)),
+        cases=tuple(sorted(cases, key=lambda case: case.tokens)),
+    )
+
+
+COMMANDS = (validate,)

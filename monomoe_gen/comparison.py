@@ -1,0 +1,69 @@
+"""What a kernel's output looks like next to full precision, and next to the mirror reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COSINE_MIN = 0.998  # of every token, against full precision on the same weights
+MIRROR_REL_L2 = 2e-3  # of every token, against the mirror that follows the kernel's close calls
+MIRROR_SHARE = 0.999  # of the elements of a token count: equal to that mirror up to the last bit
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """An output against full precision; None stands for what is not a finite number.
+
+    The lowest cosine and the largest relative L2 of a token, the largest absolute error of an
+    element.
+    """
+
+    cosine: float | None
+    rel_l2: float | None
+    max_abs: float | None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """An output against the mirror that follows its close calls (`agreement.follow`).
+
+    ``rel_l2`` is the largest of a token, None if that is not a finite number. ``share`` of the
+    elements are equal or neighbouring bf16 numbers. ``close_calls`` values of h were rounded the
+    other way.
+    """
+
+    rel_l2: float | None
+    share: float
+    close_calls: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One validation case: the kernel, and beside it the published quantized operator.
+
+    Full precision is fp32 (its sums fp64) with the weights as the kernel has them, ``dequantized``,
+    and as they were before quantization, ``unquantized``. ``largest`` is the largest magnitude of
+    the former's output, which max_abs has to be seen beside.
+    """
+
+    tokens: int
+    distribution: str
+    routing: str
+    largest: float
+    kernel_dequantized: Accuracy
+    kernel_unquantized: Accuracy
+    operator_dequantized: Accuracy
+    operator_unquantized: Accuracy
+    agreement: Agreement
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the kernel in this case alone; empty if nothing is."""
+        cosine, rel_l2 = self.kernel_dequantized.cosine, self.agreement.rel_l2
+        if cosine is None or rel_l2 is None:
+            return "the output is not finite, or zero where it should not be"
+        if cosine < COSINE_MIN:
+            return f"cosine {cosine:.5f} against FP32, at least {COSINE_MIN} is required"
+        if rel_l2 > MIRROR_REL_L2:
+            limit = f"at most {MIRROR_REL_L2:.0e} is allowed"
+            return f"relative L2 {rel_l2:.1e} against the mirror, {limit}"
+        return ""
