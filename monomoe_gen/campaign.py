@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from monomoe_gen import jobs
+from monomoe_gen import jobs, samplers
 from monomoe_gen.bench import FULL, SCREEN
 from monomoe_gen.compile import KernelBinary, compile_source, compiler_version
 from monomoe_gen.device import Device
@@ -29,7 +29,8 @@ LOG_CHARS = 2000  # of a compiler's log in a record
 class Plan:
     """What to tune. Without ``budget_s`` and ``trials`` the whole space is measured.
 
-    ``fresh`` measures again what the database already knows. ``database`` and ``folder`` default
+    ``fresh`` measures again what the database already knows. ``sampler`` is one of
+    `samplers.SAMPLERS`. ``database`` and ``folder`` default
     to the project's ``tuning_db`` and ``generated/<gpu>``.
     """
 
@@ -40,6 +41,7 @@ class Plan:
     routing: str = "uniform"
     seed: int = 0
     fresh: bool = False
+    sampler: str = samplers.DEFAULT
     database: Path | None = None
     folder: Path | None = None
 

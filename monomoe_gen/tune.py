@@ -59,7 +59,7 @@ def tune(
     candidates = feasible(shape, device, tile)
     favourites = cost.favourites([ledger.spec(s) for s in candidates], plan.tokens)
     first = [*_incumbents(ledger.stale), *favourites]
-    search = Search(candidates, plan.tokens, plan.seed, first)
+    search = Search(candidates, plan.tokens, plan.seed, first, plan.sampler)
     known = [s for s in candidates if not ledger.missing(s)]
     for schedule in known:
         search.tell(schedule, ledger.values(schedule))

@@ -13,14 +13,14 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 
 # From the bottom up; a module may import those of the lines above its own.
 LAYERS = (
-    ("errors", "paths", "files", "interrupt", "pipeline"),
+    ("errors", "paths", "files", "interrupt", "pipeline", "samplers"),
     ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict", "partition"),
     ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
     ("schedule", "patterns", "compile_worker", "hf_config"),
     ("rules", "reference", "weights", "tuning_db", "search", "cost", "trace"),
     ("regress", "sass", "noise", "history", "ci"),
     ("space", "render", "ranking", "perfetto", "trace_summary", "workload", "checkpoint"),
-    ("compile", "kernel", "ledger", "host_build", "rehearsal", "timeline"),
+    ("compile", "kernel", "ledger", "host_build", "rehearsal", "timeline", "search_study"),
     ("drawing",),
     ("sites", "placement"),
     ("validate", "bench", "dispatch", "workspaces"),

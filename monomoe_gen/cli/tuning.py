@@ -16,6 +16,8 @@ from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device
 from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import data_dir
+from monomoe_gen.samplers import DEFAULT as SAMPLER
+from monomoe_gen.samplers import SAMPLERS
 from monomoe_gen.shapes import Shape, list_shapes
 
 if TYPE_CHECKING:
@@ -44,6 +46,13 @@ DEFAULT_BUDGET_S = 600.0
     show_default=True,
     help="Of the inputs and of the search order.",
 )
+@click.option(
+    "--sampler",
+    type=click.Choice(list(SAMPLERS)),
+    default=SAMPLER,
+    show_default=True,
+    help="Chooses the next schedule when not all can be tried; see search-study.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
 def tune(
@@ -53,6 +62,7 @@ def tune(
     trials: int | None,
     routing: str,
     seed: int,
+    sampler: str,
     fresh: bool,
     form: str,
 ) -> int | None:
@@ -75,6 +85,7 @@ def tune(
         routing=routing,
         seed=seed,
         fresh=fresh,
+        sampler=sampler,
     )
     report = _run(plan)
     print_rows(_rows(report), form, {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f"})

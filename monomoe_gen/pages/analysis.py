@@ -11,6 +11,7 @@ from typing import Any
 from monomoe_gen import tuning_db
 from monomoe_gen.report import Result
 from monomoe_gen.schedule import Geometry, Schedule
+from monomoe_gen.search_study import Study
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
 
@@ -31,7 +32,8 @@ class Point:
 class ModelData:
     """All that is known about one model on one kind of GPU.
 
-    `published` are the anchors by token count; `space` is what `removal_counts` says.
+    `published` are the anchors by token count; `space` is what `removal_counts` says,
+    `study` the last comparison of samplers.
     """
 
     shape: Shape
@@ -39,6 +41,7 @@ class ModelData:
     results: Sequence[Result]
     published: Mapping[int, Mapping[str, float]]
     space: tuple[int, Mapping[str, int], int]
+    study: Study | None = None
 
     @cached_property
     def best(self) -> dict[int, Record]:
