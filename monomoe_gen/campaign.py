@@ -21,6 +21,7 @@ from monomoe_gen.sandbox import Outcome, Sandbox
 from monomoe_gen.schedule import TOKEN_TILES, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record, Stage, Status
+from monomoe_gen.winner import Winner
 
 LOG_CHARS = 2000  # of a compiler's log in a record
 
@@ -82,8 +83,9 @@ class Report:
     """What a run did.
 
     ``known`` candidates were in the database before, ``measured`` came new, ``left`` were not
-    reached. ``emission`` is None after an interruption, or if no candidate works. ``restarts``
-    counts the GPU workers that had to be replaced. ``replay``: nothing was timed.
+    reached. ``winners`` are by token count. ``emission`` is None after an interruption, or if no
+    candidate works. ``restarts`` counts the GPU workers that had to be replaced. ``replay``:
+    nothing was timed.
     """
 
     replay: bool
@@ -92,10 +94,15 @@ class Report:
     measured: int
     left: int
     failures: Mapping[str, int]
-    best: Mapping[int, Record]
+    winners: Mapping[int, Winner]
     emission: Emission | None
     seconds: float
     restarts: int = 0
+
+    @property
+    def best(self) -> dict[int, Record]:
+        """The winning record of each token count."""
+        return {n: winner.record for n, winner in self.winners.items()}
 
 
 @dataclass

@@ -62,7 +62,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class Entry:
-    """The kernel (its id) for `model`, measured with `tuned_at` tokens, good for `capacity`."""
+    """The kernel (its id) for `model`, measured with `tuned_at` tokens, good for `capacity`.
+
+    Its time lies in `low_us` to `high_us`, None if nobody knows; the schedules of `ties` (ids)
+    could not be told apart from the fastest. A table of older versions lacks the three.
+    """
 
     model: str
     tuned_at: int
@@ -71,6 +75,9 @@ class Entry:
     time_us: float
     floor_us: float | None
     record: Origin
+    low_us: float | None = None
+    high_us: float | None = None
+    ties: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from monomoe_gen.render import Source, render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.winner import Winner, winners
 
 Done = Callable[[str], object]
 """Called with the id of each kernel as it has been compiled."""
@@ -46,8 +47,12 @@ class _Choice:
     """The record that decided one (model, tokens), and the sources it speaks for."""
 
     model: str
-    record: Record
+    winner: Winner
     source: Source
+
+    @property
+    def record(self) -> Record:
+        return self.winner.record
 
     @property
     def kernel_id(self) -> str:
@@ -62,7 +67,7 @@ def emit(
     folder: Path | None = None,
     done: Done = lambda kernel_id: None,
 ) -> Emission:
-    """Writes the fastest recorded kernel of each model and token count, and the table of them.
+    """Writes the winning kernel of each model and token count (see `winner`), and their table.
 
     `models` are names of shapes, by default all that have records of `device`; entries of other
     models stay. So do entries whose records speak of older sources: they are named in the notes.
@@ -153,7 +158,7 @@ def _recorded_models(device: Device, database: Path | None) -> list[str]:
 def _choose(
     device: Device, model: str, database: Path | None, notes: list[str]
 ) -> Iterator[_Choice]:
-    """The best record of each token count among those that speak of the present sources."""
+    """The winner of each token count among those that speak of the present sources."""
     shape = load_shape(model)
     records = tuning_db.read(tuning_db.database_path(device.slug, model, database))
     sources: dict[KernelSpec, Source] = {}
@@ -164,16 +169,16 @@ def _choose(
             sources[spec] = render(spec)
         return sources[spec]
 
-    best = tuning_db.best_of(
+    best = winners(
         records, valid=lambda record: record.sources_hash == source_of(record).sources_hash
     )
-    for tokens in sorted(set(tuning_db.best_of(records)) - set(best)):
+    for tokens in sorted(set(winners(records)) - set(best)):
         notes.append(
             f"{model}, {tokens} tokens: every record is of older sources, the entry is left as it "
             "was; run `monomoe-gen tune` on the GPU"
         )
-    for record in best.values():
-        yield _Choice(model, record, source_of(record))
+    for winner in best.values():
+        yield _Choice(model, winner, source_of(winner.record))
 
 
 def _compile(sources: Sequence[Source], device: Device, done: Done) -> list[KernelBinary]:
@@ -266,7 +271,7 @@ def _kernel(spec: KernelSpec, binary: KernelBinary) -> Kernel:
 
 def _entry(choice: _Choice) -> Entry:
     record = choice.record
-    assert record.time_us, "best_of gives timed records only"
+    assert record.time_us, "winners are timed"
     return Entry(
         model=choice.model,
         tuned_at=record.tokens,
@@ -275,6 +280,9 @@ def _entry(choice: _Choice) -> Entry:
         time_us=record.time_us.median,
         floor_us=record.floor_us,
         record=origin_of(record),
+        low_us=choice.winner.low_us,
+        high_us=choice.winner.high_us,
+        ties=choice.winner.ties,
     )
 
 

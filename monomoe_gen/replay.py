@@ -79,7 +79,7 @@ def replay(
         measured=0,
         left=len(search),
         failures=dict(failures),
-        best=ledger.best(seen),
+        winners=ledger.winners(seen),
         emission=emit(device, [shape.name], database=plan.database, folder=plan.folder),
         seconds=time.monotonic() - began,
     )

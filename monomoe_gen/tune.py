@@ -85,7 +85,7 @@ def tune(
         measured=measured,
         left=len(search),
         failures=dict(campaign.failures),
-        best=ledger.best(),
+        winners=ledger.winners(),
         emission=emission,
         seconds=time.monotonic() - began,
         restarts=restarts,

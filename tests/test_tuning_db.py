@@ -1,6 +1,5 @@
 """The database survives what happens to files: killed writers, two at once, a full disk, edits."""
 
-import dataclasses
 import json
 import logging
 import signal
@@ -208,32 +207,6 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "nvidia-h200").write_text("in the way")
     with pytest.raises(DatabaseError, match="nvidia-h200"):
         tuning_db.append(tuning_db.database_path("nvidia-h200", "m", tmp_path), record())
-
-
-def with_grid(grid: int) -> dict[str, int]:
-    return dataclasses.replace(SCHEDULE, grid=grid).to_dict()
-
-
-def test_best_prefers_final_measurements_and_believes_the_latest() -> None:
-    fast_but_screened = record(12.0, schedule=with_grid(100))
-    lucky = record(13.0, schedule=with_grid(120))
-    records = [
-        fast_but_screened,
-        lucky,
-        dataclasses.replace(lucky, stage="final", status="unstable", time_us=None),
-        record(14.0, stage="final"),
-        record(14.6, stage="final"),
-        record(14.4, stage="final", schedule=with_grid(131)),
-        record(1.0, stage="final", routing="same"),
-        record(30.0, tokens=4),
-    ]
-    best = tuning_db.best_of(records)
-    assert list(best) == [1, 4]
-    assert best[1].schedule["grid"] == 131, "14.0 was superseded by 14.6"
-    assert tuning_db.best_of(records, routing="same")[1].time_us == Time(1.0, 0.9, 1.4, 200)
-    only_old = tuning_db.best_of(records, valid=lambda r: r.schedule["grid"] == 100)
-    assert only_old == {1: fast_but_screened}
-    assert tuning_db.best_of([*records, lucky]) == best, "a later screening does not undo a final"
 
 
 def test_merge_adds_what_is_missing_once(path: Path, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 DEFAULT_BUDGET_S = 600.0
+FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), ".2f")
 
 
 @click.command()
@@ -88,7 +89,7 @@ def tune(
         sampler=sampler,
     )
     report = _run(plan)
-    print_rows(_rows(report), form, {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f"})
+    print_rows(_rows(report), form, FORMATS)
     _summarize(report)
     return INTERRUPTED if report.interrupted else None
 
@@ -127,13 +128,16 @@ def _rows(report: Report) -> list[dict[str, Any]]:
         {
             "tokens": tokens,
             "time_us": record.time_us.median,
+            "low_us": winner.low_us,
+            "high_us": winner.high_us,
             "floor_us": record.floor_us,
             "ratio": round(record.time_us.median / record.floor_us, 3) if record.floor_us else None,
             "stage": record.stage,
             "schedule": Schedule.from_dict(record.schedule).id,
+            "ties": len(winner.ties),
         }
-        for tokens, record in report.best.items()
-        if record.time_us
+        for tokens, winner in report.winners.items()
+        if (record := winner.record).time_us
     ]
 
 
@@ -144,6 +148,9 @@ def _summarize(report: Report) -> None:
         f"{report.measured} new, {report.left} left; {failed or 'none failed'}; "
         f"{report.restarts} worker restarts; {report.seconds:.0f} s"
     )
+    for tokens, winner in report.winners.items():
+        if winner.ties:
+            say(f"{tokens} tokens: cannot be told apart from {', '.join(winner.ties)}")
     if report.emission:
         for note in report.emission.notes:
             say(note)
