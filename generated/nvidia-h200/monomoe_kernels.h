@@ -101,14 +101,10 @@ inline constexpr Shape kShapes[] = {
 };
 
 inline constexpr Kernel kKernels[] = {
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4.cubin",
-        "adf472f4a0c9d2d935363c4abb6a9c62a69d387ef5c36245a8614226a151c46c",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4",
-        0, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 173056, 94, 65536},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d112x256x6.cubin",
-        "a37226b0355ee3bf368eaa7383562f49f6e9229ae60f49b2894367bb9543c571",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d112x256x6",
-        0, {128, 32, 1024, 112, 256, 6, 6}, 8, 128, 608, 189440, 94, 65536},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x5.cubin",
+        "cf8682398a6ac5060759f39508c5a443e80989903e76aef04fa37bc2dbd8609c",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x5",
+        0, {128, 32, 1024, 112, 256, 5, 5}, 8, 128, 608, 173056, 94, 65536},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x4.cubin",
         "9847c592ff0c1ba9f1c7dd7f4769a4b9e6152ac876943757e08a24332e12d89d",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x4",
@@ -129,10 +125,6 @@ inline constexpr Kernel kKernels[] = {
         "88008c5775df9896904ecdc56a6602151ec1db7e4abb3f4e2ca678936a41805d",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5",
         1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 94, 262144},
-    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x5.cubin",
-        "6658195803c7f93657b92d34cf5cec5dbd4fbab21b78648dbd358a271f6ac64f",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x5",
-        1, {128, 32, 1024, 64, 256, 8, 5}, 8, 128, 608, 214400, 94, 262144},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
         "ffa1385e2b76f4c49e93253f7193951b81caa4d83afba28fcbf2d7a4e82f4f0d",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
@@ -149,18 +141,18 @@ inline constexpr Kernel kKernels[] = {
 
 // Sorted by model, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {0, 1, 8, 16.614},  // deepseek-v3.1-tp8
-    {1, 2, 8, 25.591},  // deepseek-v3.1-tp8
-    {2, 4, 8, 44.713},  // deepseek-v3.1-tp8
-    {3, 8, 8, 80.481},  // deepseek-v3.1-tp8
-    {4, 1, 8, 14.613},  // glm-5.2-tp8
-    {5, 2, 8, 22.741},  // glm-5.2-tp8
-    {6, 4, 8, 38.971},  // glm-5.2-tp8
-    {7, 8, 8, 69.4},  // glm-5.2-tp8
-    {8, 1, 8, 10.84},  // qwen3.5-35b
-    {9, 2, 8, 15.827},  // qwen3.5-35b
-    {9, 4, 8, 26.483},  // qwen3.5-35b
-    {10, 8, 8, 45.832},  // qwen3.5-35b
+    {0, 1, 8, 16.63},  // deepseek-v3.1-tp8
+    {0, 2, 8, 25.598},  // deepseek-v3.1-tp8
+    {1, 4, 8, 44.713},  // deepseek-v3.1-tp8
+    {2, 8, 8, 80.481},  // deepseek-v3.1-tp8
+    {3, 1, 8, 14.613},  // glm-5.2-tp8
+    {4, 2, 8, 22.741},  // glm-5.2-tp8
+    {5, 4, 8, 38.971},  // glm-5.2-tp8
+    {5, 8, 8, 69.423},  // glm-5.2-tp8
+    {6, 1, 8, 10.84},  // qwen3.5-35b
+    {7, 2, 8, 15.827},  // qwen3.5-35b
+    {7, 4, 8, 26.483},  // qwen3.5-35b
+    {8, 8, 8, 45.832},  // qwen3.5-35b
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }
