@@ -234,8 +234,15 @@ def _torn_message(path: Path, content: bytes, torn: int) -> str:
 
 def _check_header(path: Path, line: bytes) -> None:
     found = _parse(_HEADER, path, 1, line)
-    if found.format != FORMAT:
-        raise DatabaseError(path, 1, f"format {found.format}, this program reads format {FORMAT}")
+    if found.format > FORMAT:
+        raise DatabaseError(
+            path,
+            1,
+            f"format {found.format} is newer than this program, which reads format {FORMAT}; "
+            "upgrade monomoe-gen",
+        )
+    if found.format < FORMAT:
+        raise DatabaseError(path, 1, f"there is no format {found.format}")
     if (found.gpu, found.shape) != (path.parent.name, path.stem):
         raise DatabaseError(
             path,

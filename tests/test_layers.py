@@ -18,7 +18,7 @@ LAYERS = (
     ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
     ("schedule", "patterns", "compile_worker", "hf_config"),
     ("rules", "reference", "weights", "tuning_db", "search", "cost", "trace"),
-    ("regress", "sass", "noise", "history", "ci", "winner"),
+    ("regress", "sass", "noise", "history", "ci", "winner", "t4"),
     ("space", "render", "ranking", "perfetto", "trace_summary", "workload", "checkpoint"),
     ("compile", "kernel", "ledger", "host_build", "rehearsal", "timeline", "search_study"),
     ("drawing",),

@@ -120,7 +120,7 @@ def test_broken_lines_and_other_formats_are_refused(path: Path) -> None:
     with pytest.raises(DatabaseError, match=r"qwen3\.5-35b\.jsonl:2: "):
         tuning_db.read(path)
     path.write_text(header.replace('"format":1', '"format":2') + "\n")
-    with pytest.raises(DatabaseError, match="format 2, this program reads format 1"):
+    with pytest.raises(DatabaseError, match="format 2 is newer than this program"):
         tuning_db.read(path)
     with pytest.raises(DatabaseError, match="format 2"):
         tuning_db.append(path, record())

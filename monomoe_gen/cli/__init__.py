@@ -13,6 +13,7 @@ import click
 from monomoe_gen import __version__
 from monomoe_gen.cli import (
     build,
+    database,
     explore,
     gate,
     health,
@@ -66,6 +67,7 @@ for module in (
     shape,
     ranking,
     searching,
+    database,
     build,
     sketch,
     simulation,
