@@ -13,6 +13,7 @@ import click
 from monomoe_gen import __version__
 from monomoe_gen.cli import (
     build,
+    covering,
     database,
     explore,
     gate,
@@ -67,6 +68,7 @@ for module in (
     shape,
     ranking,
     searching,
+    covering,
     database,
     build,
     sketch,
