@@ -85,7 +85,7 @@ class Report:
     ``known`` candidates were in the database before, ``measured`` came new, ``left`` were not
     reached. ``winners`` are by token count. ``emission`` is None after an interruption, or if no
     candidate works. ``restarts`` counts the GPU workers that had to be replaced. ``replay``:
-    nothing was timed.
+    nothing was timed. ``transfer`` says what beginning at another shape's records was worth.
     """
 
     replay: bool
@@ -98,6 +98,7 @@ class Report:
     emission: Emission | None
     seconds: float
     restarts: int = 0
+    transfer: str = ""
 
     @property
     def best(self) -> dict[int, Record]:

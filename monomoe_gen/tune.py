@@ -24,6 +24,7 @@ from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.search import Search
 from monomoe_gen.space import feasible
+from monomoe_gen.transfer import from_nearest, worth
 from monomoe_gen.tuning_db import Record
 
 FINAL_SHARE = 0.2  # of a time budget, kept for the finalists
@@ -58,7 +59,11 @@ def tune(
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)
     favourites = cost.favourites([ledger.spec(s) for s in candidates], plan.tokens)
-    first = [*_incumbents(ledger.stale), *favourites]
+    transfer = None
+    if not ledger.stale and not ledger.schedules():
+        transfer = from_nearest(shape, candidates, plan.tokens, tile, plan.routing, path.parent)
+    transferred = transfer.schedules if transfer else ()
+    first = [*_incumbents(ledger.stale), *transferred, *favourites]
     search = Search(candidates, plan.tokens, plan.seed, first, plan.sampler)
     known = [s for s in candidates if not ledger.missing(s)]
     for schedule in known:
@@ -67,6 +72,8 @@ def tune(
         f"{shape.name} on {device.name}: {len(candidates)} schedules, {len(known)} of them known, "
         f"{len(search)} to try for {', '.join(map(str, plan.tokens))} tokens"
     )
+    if transfer:
+        say(f"nothing is recorded for {shape.name}: beginning with {transfer}")
     floors = jobs.compile_floors(device)
     with stop_on_interrupt(say) as stop, sandbox() as box:
         campaign = Campaign(plan, device, ledger, box, floors, observe)
@@ -89,6 +96,7 @@ def tune(
         emission=emission,
         seconds=time.monotonic() - began,
         restarts=restarts,
+        transfer=worth(transfer, favourites, ledger) if transfer else "",
     )
 
 

@@ -21,7 +21,7 @@ LAYERS = (
     ("regress", "sass", "noise", "history", "ci", "winner", "t4", "objective"),
     ("space", "render", "ranking", "perfetto", "trace_summary", "workload", "checkpoint"),
     ("compile", "kernel", "ledger", "host_build", "rehearsal", "timeline", "search_study", "cover"),
-    ("drawing",),
+    ("drawing", "transfer"),
     ("sites", "placement"),
     ("validate", "bench", "dispatch", "workspaces"),
     ("recorder", "testbed"),

@@ -400,6 +400,29 @@ def test_records_of_older_templates_only_point_the_way(bench: Bench) -> None:
     assert FOR_ONE in bench.gpu.measured()[:2]
 
 
+def test_a_new_shape_begins_at_the_records_of_the_nearest(bench: Bench) -> None:
+    """glm-5.2 is nearer than deepseek; what its best schedules come nearest to is tried first."""
+    bench.tune(trials=1)
+    (template, *_) = bench.records()
+    tuning_db.database_path(H200.slug, SHAPE.name, bench.database).unlink()
+    wanted = [SCHEDULES[8], SCHEDULES[0]]
+    for model, best in (("glm-5.2-tp8", wanted), ("deepseek-v3.1-tp8", SCHEDULES[4:6])):
+        for i, schedule in enumerate(best):
+            near = dataclasses.replace(schedule, k_down=256, grid=128)
+            time_us = tuning_db.Time(20.0 + i, 20.0 + i, 20.0 + i, 20)
+            record = dataclasses.replace(
+                template, schedule=near.to_dict(), time_us=time_us, tokens=2, env={}
+            )
+            tuning_db.append(tuning_db.database_path(H200.slug, model, bench.database), record)
+    bench.gpu.requests.clear()
+    report = bench.tune(trials=3)
+    assert bench.gpu.measured()[:2] == wanted
+    assert any("2 schedules nearest to the best of glm-5.2-tp8" in text for text in bench.said)
+    assert "2 schedules nearest to the best of glm-5.2-tp8" in report.transfer
+    assert "% slower; the 9 favourites" in report.transfer
+    assert bench.tune(trials=1).transfer == "", "the shape has records of its own now"
+
+
 def test_two_runs_do_not_measure_at_once(bench: Bench) -> None:
     inside, leave = threading.Event(), threading.Event()
 
