@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from monomoe_gen.emit import Emission
 from monomoe_gen.errors import CompileError, MonomoeError
 from monomoe_gen.jobs import Subject
 from monomoe_gen.ledger import Ledger
+from monomoe_gen.meter import Meter, Speed
 from monomoe_gen.protocol import Cell, Env
 from monomoe_gen.render import render
 from monomoe_gen.sandbox import Outcome, Sandbox
@@ -85,7 +87,8 @@ class Report:
     ``known`` candidates were in the database before, ``measured`` came new, ``left`` were not
     reached. ``winners`` are by token count. ``emission`` is None after an interruption, or if no
     candidate works. ``restarts`` counts the GPU workers that had to be replaced. ``replay``:
-    nothing was timed. ``transfer`` says what beginning at another shape's records was worth.
+    nothing was timed. ``transfer`` says what beginning at another shape's records was worth,
+    ``speed`` how fast the measuring went.
     """
 
     replay: bool
@@ -99,6 +102,7 @@ class Report:
     seconds: float
     restarts: int = 0
     transfer: str = ""
+    speed: Speed | None = None
 
     @property
     def best(self) -> dict[int, Record]:
@@ -117,6 +121,7 @@ class Campaign:
     floors: jobs.Floors
     observe: Callable[[Progress], object]
     failures: Counter[str] = field(default_factory=Counter)
+    meter: Meter = field(default_factory=Meter)
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Tells the observer."""
@@ -126,11 +131,13 @@ class Campaign:
         """A candidate with its binary, or with what the compiler said."""
         spec = self.ledger.spec(schedule)
         source = render(spec)
+        began = time.monotonic()
         try:
             binary: KernelBinary | None = compile_source(source, self.device.arch)
             problem = ""
         except CompileError as error:
             binary, problem = None, str(error)[:LOG_CHARS]
+        self.meter.compilation(time.monotonic() - began, bool(binary and binary.cached))
         return Subject(spec, source.sources_hash, compiler_version(), binary), problem
 
     def screen(self, subject: Subject) -> None:
@@ -154,7 +161,8 @@ class Campaign:
             timed=self.floors.timed(effort) if timed else None,
             seed=self.plan.seed,
         )
-        outcome = self.sandbox.measure(request)
+        with self.meter.busy():
+            outcome = self.sandbox.measure(request)
         failure = _failure(outcome)
         if failure is None:
             return outcome.cells

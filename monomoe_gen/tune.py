@@ -82,6 +82,7 @@ def tune(
         if not stop.is_set():
             finals(campaign, stop)
         restarts = box.restarts
+        speed = campaign.meter.speed()
     emission = None
     if ledger.best() and not stop.is_set():
         emission = emit(device, [shape.name], database=plan.database, folder=plan.folder)
@@ -97,6 +98,7 @@ def tune(
         seconds=time.monotonic() - began,
         restarts=restarts,
         transfer=worth(transfer, favourites, ledger) if transfer else "",
+        speed=speed,
     )
 
 

@@ -13,7 +13,7 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 
 # From the bottom up; a module may import those of the lines above its own.
 LAYERS = (
-    ("errors", "paths", "files", "interrupt", "pipeline", "samplers"),
+    ("errors", "paths", "files", "interrupt", "pipeline", "samplers", "meter"),
     ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict", "partition"),
     ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
     ("schedule", "patterns", "compile_worker", "hf_config"),

@@ -14,6 +14,7 @@ from monomoe_gen import cost, cubin_cache, dispatch, finals, replay, tune, tunin
 from monomoe_gen.campaign import Plan, Progress, Report
 from monomoe_gen.device import KNOWN
 from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.meter import Speed
 from monomoe_gen.protocol import (
     Cell,
     CellErrors,
@@ -188,6 +189,19 @@ def test_a_run_measures_everything_and_dispatches_the_best(bench: Bench) -> None
         assert dispatch.read_cubin(bench.folder, match.kernel)
     assert len(bench.progress) >= 9
     assert bench.progress[-1].note == "best us 1:10 2:20 4:40 8:80"
+
+
+def test_the_report_says_how_fast_it_went(bench: Bench) -> None:
+    first = bench.tune(trials=4).speed
+    assert first and first.compiled >= 4 and first.measured >= 4
+    assert 0 <= first.idle <= 1 and 0 < first.busy_s <= first.seconds
+    again = bench.tune(fresh=True, trials=4).speed
+    assert again and again.cached >= 4
+    text = str(Speed(30, 10, 60.0, 40, 15.0, 20.0))
+    assert text == (
+        "compiled 30 (1.5 a second, 2.0 s each), 10 from the cache; "
+        "40 requests to the GPU, idle 25% of 20 s"
+    )
 
 
 def test_what_the_cost_model_likes_comes_first(bench: Bench) -> None:

@@ -148,6 +148,8 @@ def _summarize(report: Report) -> None:
         f"{report.measured} new, {report.left} left; {failed or 'none failed'}; "
         f"{report.restarts} worker restarts; {report.seconds:.0f} s"
     )
+    if report.speed:
+        say(str(report.speed))
     if report.transfer:
         say(report.transfer)
     for tokens, winner in report.winners.items():
