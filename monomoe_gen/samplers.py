@@ -14,7 +14,7 @@ STARTUP_TRIALS = 16  # results before a sampler has anything to say; a generatio
 
 SAMPLERS = {
     "tpe": "tree-structured Parzen estimators, all parameters together",
-    "gp": "a Gaussian process; seconds where the others take milliseconds",
+    "gp": "a Gaussian process; tenths of a second where the others take milliseconds",
     "random": "uniform in the box of all parameter values, then the nearest candidate",
     "nsga2": "a genetic algorithm, all token counts as objectives of one population",
     "exhaustive": "every candidate once, in random order",

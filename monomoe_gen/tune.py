@@ -6,6 +6,7 @@ run goes on where the first one stopped. Without a GPU see `replay`.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -63,7 +64,7 @@ def tune(
     if not ledger.stale and not ledger.schedules():
         transfer = from_nearest(shape, candidates, plan.tokens, tile, plan.routing, path.parent)
     transferred = transfer.schedules if transfer else ()
-    first = [*_incumbents(ledger.stale), *transferred, *favourites]
+    first = [*_incumbents(ledger.stale), *_in_turns(favourites, transferred)]
     search = Search(candidates, plan.tokens, plan.seed, first, plan.sampler)
     known = [s for s in candidates if not ledger.missing(s)]
     for schedule in known:
@@ -110,6 +111,12 @@ def _incumbents(stale: Sequence[Record]) -> list[Schedule]:
         ranked = sorted((t, Schedule.from_dict(r.schedule)) for t, r in timed if r.tokens == n)
         best += [s for _, s in dict.fromkeys(ranked)][:INCUMBENTS]
     return list(dict.fromkeys(best))
+
+
+def _in_turns(*lists: Sequence[Schedule]) -> list[Schedule]:
+    """All firsts, all seconds, and so on."""
+    places = itertools.zip_longest(*lists)
+    return list(dict.fromkeys(s for place in places for s in place if s is not None))
 
 
 def _search(campaign: Campaign, search: Search, deadline: float, stop: threading.Event) -> int:

@@ -415,7 +415,7 @@ def test_records_of_older_templates_only_point_the_way(bench: Bench) -> None:
 
 
 def test_a_new_shape_begins_at_the_records_of_the_nearest(bench: Bench) -> None:
-    """glm-5.2 is nearer than deepseek; what its best schedules come nearest to is tried first."""
+    """glm-5.2 is nearer than deepseek; its best schedules and the cost model's take turns."""
     bench.tune(trials=1)
     (template, *_) = bench.records()
     tuning_db.database_path(H200.slug, SHAPE.name, bench.database).unlink()
@@ -429,8 +429,10 @@ def test_a_new_shape_begins_at_the_records_of_the_nearest(bench: Bench) -> None:
             )
             tuning_db.append(tuning_db.database_path(H200.slug, model, bench.database), record)
     bench.gpu.requests.clear()
-    report = bench.tune(trials=3)
-    assert bench.gpu.measured()[:2] == wanted
+    report = bench.tune(trials=4)
+    predicted = cost.favourites([KernelSpec(SHAPE, s) for s in SCHEDULES], (1, 2, 4, 8))
+    turns = [predicted[0], wanted[0], predicted[1], wanted[1]]
+    assert bench.gpu.measured()[: len(set(turns))] == list(dict.fromkeys(turns))
     assert any("2 schedules nearest to the best of glm-5.2-tp8" in text for text in bench.said)
     assert "2 schedules nearest to the best of glm-5.2-tp8" in report.transfer
     assert "% slower; the 9 favourites" in report.transfer
