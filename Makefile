@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 # Another CUDA line in the same environment would leave two CuPys in it: start it afresh.
 CLEAR     := $(if $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-cuda*)),--clear)
 
-.PHONY: help install tune test lint torture gpu-test sanitize verify-generated dispatch-check readme docs
+.PHONY: help install tune test lint torture gpu-test faults sanitize verify-generated dispatch-check readme docs
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -42,6 +42,9 @@ torture: $(INSTALLED) ## the simulator's tests under many more schedulers
 
 gpu-test: $(INSTALLED) ## the tests that need an H200
 	$(BIN)/pytest -m gpu $(ARGS)
+
+faults: $(INSTALLED) ## broken candidates on this machine's GPU: writes generated/<gpu>/faults.md
+	$(BIN)/python tests/fault_log.py $(ARGS)
 
 sanitize: $(INSTALLED) ## the kernel tests under compute-sanitizer
 	compute-sanitizer --tool memcheck --error-exitcode 1 $(BIN)/pytest $(SANITIZED) $(ARGS)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from monomoe_gen import jobs
+from monomoe_gen import jobs, samplers
 from monomoe_gen.bench import FULL, SCREEN
 from monomoe_gen.compile import KernelBinary, compile_source, compiler_version
 from monomoe_gen.device import Device
@@ -15,12 +16,14 @@ from monomoe_gen.emit import Emission
 from monomoe_gen.errors import CompileError, MonomoeError
 from monomoe_gen.jobs import Subject
 from monomoe_gen.ledger import Ledger
+from monomoe_gen.meter import Meter, Speed
 from monomoe_gen.protocol import Cell, Env
 from monomoe_gen.render import render
 from monomoe_gen.sandbox import Outcome, Sandbox
 from monomoe_gen.schedule import TOKEN_TILES, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record, Stage, Status
+from monomoe_gen.winner import Winner
 
 LOG_CHARS = 2000  # of a compiler's log in a record
 
@@ -29,7 +32,8 @@ LOG_CHARS = 2000  # of a compiler's log in a record
 class Plan:
     """What to tune. Without ``budget_s`` and ``trials`` the whole space is measured.
 
-    ``fresh`` measures again what the database already knows. ``database`` and ``folder`` default
+    ``fresh`` measures again what the database already knows. ``sampler`` is one of
+    `samplers.SAMPLERS`. ``database`` and ``folder`` default
     to the project's ``tuning_db`` and ``generated/<gpu>``.
     """
 
@@ -41,6 +45,7 @@ class Plan:
     layout: Layout = "packed"
     seed: int = 0
     fresh: bool = False
+    sampler: str = samplers.DEFAULT
     database: Path | None = None
     folder: Path | None = None
 
@@ -81,8 +86,10 @@ class Report:
     """What a run did.
 
     ``known`` candidates were in the database before, ``measured`` came new, ``left`` were not
-    reached. ``emission`` is None after an interruption, or if no candidate works. ``restarts``
-    counts the GPU workers that had to be replaced. ``replay``: nothing was timed.
+    reached. ``winners`` are by token count. ``emission`` is None after an interruption, or if no
+    candidate works. ``restarts`` counts the GPU workers that had to be replaced. ``replay``:
+    nothing was timed. ``transfer`` says what beginning at another shape's records was worth,
+    ``speed`` how fast the measuring went.
     """
 
     replay: bool
@@ -91,10 +98,17 @@ class Report:
     measured: int
     left: int
     failures: Mapping[str, int]
-    best: Mapping[int, Record]
+    winners: Mapping[int, Winner]
     emission: Emission | None
     seconds: float
     restarts: int = 0
+    transfer: str = ""
+    speed: Speed | None = None
+
+    @property
+    def best(self) -> dict[int, Record]:
+        """The winning record of each token count."""
+        return {n: winner.record for n, winner in self.winners.items()}
 
 
 @dataclass
@@ -108,6 +122,7 @@ class Campaign:
     floors: jobs.Floors
     observe: Callable[[Progress], object]
     failures: Counter[str] = field(default_factory=Counter)
+    meter: Meter = field(default_factory=Meter)
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Tells the observer."""
@@ -117,11 +132,13 @@ class Campaign:
         """A candidate with its binary, or with what the compiler said."""
         spec = self.ledger.spec(schedule)
         source = render(spec)
+        began = time.monotonic()
         try:
             binary: KernelBinary | None = compile_source(source, self.device.arch)
             problem = ""
         except CompileError as error:
             binary, problem = None, str(error)[:LOG_CHARS]
+        self.meter.compilation(time.monotonic() - began, bool(binary and binary.cached))
         return Subject(spec, source.sources_hash, compiler_version(), binary), problem
 
     def screen(self, subject: Subject) -> None:
@@ -145,7 +162,8 @@ class Campaign:
             timed=self.floors.timed(effort) if timed else None,
             seed=self.plan.seed,
         )
-        outcome = self.sandbox.measure(request)
+        with self.meter.busy():
+            outcome = self.sandbox.measure(request)
         failure = _failure(outcome)
         if failure is None:
             return outcome.cells

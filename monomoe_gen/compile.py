@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from monomoe_gen import cubin_cache
@@ -27,7 +27,7 @@ class KernelBinary:
     `registers` and `local_bytes` (stack frame) are per thread, `spill_bytes` adds spill stores and
     loads, `static_shared` and `shared_bytes` (dynamic) are bytes per CTA, `threads` is the CTA
     size. `compiler` reads like ``nvrtc 12.9.86``; `text_hash` is the SHA-256 of `cubin`;
-    `warnings` is what the compiler had to say ("" as a rule).
+    `warnings` is what the compiler had to say ("" as a rule), `cached` whether it said so earlier.
     """
 
     kernel_name: str
@@ -42,6 +42,7 @@ class KernelBinary:
     compiler: str
     text_hash: str
     warnings: str = ""
+    cached: bool = field(default=False, compare=False)
 
 
 Outcome = KernelBinary | CompileError
@@ -116,7 +117,7 @@ def compile_many(
     for index, source in enumerate(sources):
         cached = None if fresh else cubin_cache.get(keys[index])
         if cached:
-            finish(index, _binary(source, compiler, *cached))
+            finish(index, replace(_binary(source, compiler, *cached), cached=True))
         else:
             waiting.append(index)
 

@@ -65,7 +65,9 @@ class Origin:
 class Entry:
     """The kernel (its id) for `model`, measured with `tuned_at` tokens, good for `capacity`.
 
-    `layout` is the kernel's.
+    `layout` is the kernel's. Its time lies in `low_us` to `high_us`, None if nobody knows; the
+    schedules of `ties` (ids) could not be told apart from the fastest. A table of older versions
+    lacks the three.
     """
 
     model: str
@@ -76,6 +78,9 @@ class Entry:
     floor_us: float | None
     record: Origin
     layout: Layout = "packed"
+    low_us: float | None = None
+    high_us: float | None = None
+    ties: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, Layout, int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from monomoe_gen import search_study
 from monomoe_gen.cost import H200
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
@@ -114,6 +115,25 @@ def paper_schedules_table() -> str:
     return _table(("model", "published schedule", "feasible here", "verdict"), rows)
 
 
+def sampler_table() -> str:
+    """The last study of samplers of each model, from ``search-study.json``."""
+    top = checkout()
+    assert top is not None, "the documents belong to a checkout"
+    parts = []
+    for found in search_study.read(top / "tuning_db" / DEFAULT / search_study.FILE):
+        header = ("sampler", "begins with", *map(str, found.trials), "worst seed")
+        lines = [
+            [str(v) if isinstance(v, str) else f"{v:.2f}" for v in row.values()]
+            for row in search_study.rows(found)
+        ]
+        parts.append(
+            f"`{found.model}`, {found.schedules} of {found.feasible} feasible schedules recorded, "
+            f"{found.seeds} seeds; least regret over all columns and both starts: "
+            f"`{found.favoured}`.\n\n" + _table(header, lines, right=len(header) - 2)
+        )
+    return "\n\n".join(parts)
+
+
 def cli_reference() -> str:
     """Every command's ``--help``, as one markdown text."""
     from monomoe_gen.cli import monomoe_gen
@@ -141,6 +161,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     },
     "monomoe_gen/cli/README.md": {"commands": cli_reference},
     "shapes/README.md": {"shapes": shapes_table},
+    "tuning_db/README.md": {"samplers": sampler_table},
 }
 
 

@@ -26,6 +26,7 @@ from monomoe_gen.render import Source, render
 from monomoe_gen.schedule import LAYOUTS, KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.winner import Winner, winners
 
 Done = Callable[[str], object]
 """Called with the id of each kernel as it has been compiled."""
@@ -46,8 +47,12 @@ class _Choice:
     """The record that decided one (model, layout, tokens), and the sources it speaks for."""
 
     model: str
-    record: Record
+    winner: Winner
     source: Source
+
+    @property
+    def record(self) -> Record:
+        return self.winner.record
 
     @property
     def kernel_id(self) -> str:
@@ -62,7 +67,7 @@ def emit(
     folder: Path | None = None,
     done: Done = lambda kernel_id: None,
 ) -> Emission:
-    """Writes the fastest recorded kernels, and the table of them.
+    """Writes the winning kernels (see `winner`), and the table of them.
 
     There is one for each model, layout of the weights and token count that is recorded.
 
@@ -156,7 +161,7 @@ def _recorded_models(device: Device, database: Path | None) -> list[str]:
 def _choose(
     device: Device, model: str, layout: Layout, database: Path | None, notes: list[str]
 ) -> Iterator[_Choice]:
-    """The best record of each token count among those that speak of the present sources."""
+    """The winner of each token count among those that speak of the present sources."""
     shape = load_shape(model)
     records = tuning_db.read(tuning_db.database_path(device.slug, model, database))
     sources: dict[KernelSpec, Source] = {}
@@ -168,19 +173,19 @@ def _choose(
             sources[spec] = render(spec)
         return sources[spec]
 
-    best = tuning_db.best_of(
+    best = winners(
         records,
         valid=lambda record: record.sources_hash == source_of(record).sources_hash,
         layout=layout,
     )
     of_layout = "" if layout == "packed" else f", {layout} weights"
-    for tokens in sorted(set(tuning_db.best_of(records, layout=layout)) - set(best)):
+    for tokens in sorted(set(winners(records, layout=layout)) - set(best)):
         notes.append(
             f"{model}, {tokens} tokens{of_layout}: every record is of older sources, the entry is "
             "left as it was; run `monomoe-gen tune` on the GPU"
         )
-    for record in best.values():
-        yield _Choice(model, record, source_of(record))
+    for winner in best.values():
+        yield _Choice(model, winner, source_of(winner.record))
 
 
 def _compile(sources: Sequence[Source], device: Device, done: Done) -> list[KernelBinary]:
@@ -274,7 +279,7 @@ def _kernel(spec: KernelSpec, binary: KernelBinary) -> Kernel:
 
 def _entry(choice: _Choice) -> Entry:
     record = choice.record
-    assert record.time_us, "best_of gives timed records only"
+    assert record.time_us, "winners are timed"
     return Entry(
         model=choice.model,
         tuned_at=record.tokens,
@@ -284,6 +289,9 @@ def _entry(choice: _Choice) -> Entry:
         floor_us=record.floor_us,
         record=origin_of(record),
         layout=record.layout,
+        low_us=choice.winner.low_us,
+        high_us=choice.winner.high_us,
+        ties=choice.winner.ties,
     )
 
 

@@ -12,6 +12,7 @@ from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.winner import Winner, winners
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Ledger:
     path: Path | None
     layout: Layout = "packed"
     stale: list[Record] = field(default_factory=list)
+    _records: list[Record] = field(default_factory=list)
     _latest: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
     _screened: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
     _hashes: dict[Schedule, str] = field(default_factory=dict)
@@ -106,6 +108,17 @@ class Ledger:
                     best[n] = found
         return {n: best[n][2] for n in sorted(best)}
 
+    def winners(self, among: Container[Schedule] | None = None) -> dict[int, Winner]:
+        """Who wins each token count (see `winner`); restricted as by `best`."""
+        failed = {s for (s, _), record in self._latest.items() if record.status != "ok"}
+
+        def counts(record: Record) -> bool:
+            schedule = Schedule.from_dict(record.schedule)
+            chosen = among is None or schedule in among
+            return chosen and record.tokens in self.tokens and schedule not in failed
+
+        return winners(filter(counts, self._records), self.routing, layout=self.layout)
+
     def finalists(self, count: int) -> dict[Schedule, tuple[int, ...]]:
         """The ``count`` fastest schedules of each token count, each with the counts it leads at.
 
@@ -126,6 +139,7 @@ class Ledger:
         return record.time_us.median
 
     def _note(self, schedule: Schedule, record: Record) -> None:
+        self._records.append(record)
         if record.stage == "screen" and record.time_us:
             self._screened[schedule, record.tokens] = record
         old = self.record(schedule, record.tokens)

@@ -61,7 +61,7 @@ def replay(
     if ledger.stale:
         say(f"{len(ledger.stale)} records are of older sources and do not count")
     favourites = cost.favourites([ledger.spec(s) for s in recorded], plan.tokens)
-    search = Search(recorded, plan.tokens, plan.seed, favourites)
+    search = Search(recorded, plan.tokens, plan.seed, favourites, plan.sampler)
     trials = len(search) if plan.trials is None else min(plan.trials, len(search))
     seen: set[Schedule] = set()
     failures: Counter[str] = Counter()
@@ -79,7 +79,7 @@ def replay(
         measured=0,
         left=len(search),
         failures=dict(failures),
-        best=ledger.best(seen),
+        winners=ledger.winners(seen),
         emission=emit(device, [shape.name], database=plan.database, folder=plan.folder),
         seconds=time.monotonic() - began,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from itertools import product
 from math import log2
@@ -59,13 +59,18 @@ def removal_counts(
 def nearest_legal(
     shape: Shape, schedule: Schedule, device: Device, token_tile: int = 8
 ) -> Schedule | None:
-    """The feasible schedule with the least sum of log ratios to `schedule`, if there is any."""
+    """The feasible schedule `nearest` to this one, if there is any."""
+    return nearest(schedule, feasible(shape, device, token_tile))
+
+
+def nearest(schedule: Schedule, candidates: Iterable[Schedule]) -> Schedule | None:
+    """The candidate with the least sum of log ratios to `schedule`, if there is any."""
 
     def distance(other: Schedule) -> tuple[float, Schedule]:
         pairs = zip(schedule.to_dict().values(), other.to_dict().values(), strict=True)
         return sum(abs(log2(a / b)) for a, b in pairs), other
 
-    return min(feasible(shape, device, token_tile), key=distance, default=None)
+    return min(candidates, key=distance, default=None)
 
 
 def require_feasible(shape: Shape, schedule: Schedule, device: Device, token_tile: int = 8) -> None:

@@ -19,7 +19,7 @@ def read_json(kind: type[_T], path: Path) -> _T:
     """Reads the file `path` as one object of the dataclass `kind`.
 
     Fields may be text, numbers, booleans, tuples, optional values and other dataclasses; one with
-    a ``from_dict`` of its own is made by that.
+    a ``from_dict`` of its own is made by that. What has a default may be missing.
 
     Raises:
         DatabaseError: no such file, no JSON, or a field that is unknown, missing or of another
@@ -85,8 +85,7 @@ def _object(kind: Any, raw: Any, where: str) -> Any:
     for name in raw:
         if name not in hints:
             raise _Problem(dot + name, "unknown field")
-    optional = {f.name for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING}
-    for name in hints:
-        if name not in raw and name not in optional:
-            raise _Problem(dot + name, "missing")
-    return kind(**{n: _value(hints[n], value, dot + n) for n, value in raw.items()})
+    for field in dataclasses.fields(kind):
+        if field.name not in raw and field.default is dataclasses.MISSING:
+            raise _Problem(dot + field.name, "missing")
+    return kind(**{name: _value(hints[name], value, dot + name) for name, value in raw.items()})

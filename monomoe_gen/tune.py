@@ -6,6 +6,7 @@ run goes on where the first one stopped. Without a GPU see `replay`.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -24,6 +25,7 @@ from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.search import Search
 from monomoe_gen.space import feasible
+from monomoe_gen.transfer import from_nearest, worth
 from monomoe_gen.tuning_db import Record
 
 FINAL_SHARE = 0.2  # of a time budget, kept for the finalists
@@ -58,8 +60,12 @@ def tune(
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)
     favourites = cost.favourites([ledger.spec(s) for s in candidates], plan.tokens)
-    first = [*_incumbents(ledger.stale), *favourites]
-    search = Search(candidates, plan.tokens, plan.seed, first)
+    transfer = None
+    if not ledger.stale and not ledger.schedules():
+        transfer = from_nearest(shape, candidates, plan.tokens, tile, plan.routing, path.parent)
+    transferred = transfer.schedules if transfer else ()
+    first = [*_incumbents(ledger.stale), *_in_turns(favourites, transferred)]
+    search = Search(candidates, plan.tokens, plan.seed, first, plan.sampler)
     known = [s for s in candidates if not ledger.missing(s)]
     for schedule in known:
         search.tell(schedule, ledger.values(schedule))
@@ -67,6 +73,8 @@ def tune(
         f"{shape.name} on {device.name}: {len(candidates)} schedules, {len(known)} of them known, "
         f"{len(search)} to try for {', '.join(map(str, plan.tokens))} tokens"
     )
+    if transfer:
+        say(f"nothing is recorded for {shape.name}: beginning with {transfer}")
     floors = jobs.compile_floors(device)
     with stop_on_interrupt(say) as stop, sandbox() as box:
         campaign = Campaign(plan, device, ledger, box, floors, observe)
@@ -75,6 +83,7 @@ def tune(
         if not stop.is_set():
             finals(campaign, stop)
         restarts = box.restarts
+        speed = campaign.meter.speed()
     emission = None
     if ledger.best() and not stop.is_set():
         emission = emit(device, [shape.name], database=plan.database, folder=plan.folder)
@@ -85,10 +94,12 @@ def tune(
         measured=measured,
         left=len(search),
         failures=dict(campaign.failures),
-        best=ledger.best(),
+        winners=ledger.winners(),
         emission=emission,
         seconds=time.monotonic() - began,
         restarts=restarts,
+        transfer=worth(transfer, favourites, ledger) if transfer else "",
+        speed=speed,
     )
 
 
@@ -100,6 +111,12 @@ def _incumbents(stale: Sequence[Record]) -> list[Schedule]:
         ranked = sorted((t, Schedule.from_dict(r.schedule)) for t, r in timed if r.tokens == n)
         best += [s for _, s in dict.fromkeys(ranked)][:INCUMBENTS]
     return list(dict.fromkeys(best))
+
+
+def _in_turns(*lists: Sequence[Schedule]) -> list[Schedule]:
+    """All firsts, all seconds, and so on."""
+    places = itertools.zip_longest(*lists)
+    return list(dict.fromkeys(s for place in places for s in place if s is not None))
 
 
 def _search(campaign: Campaign, search: Search, deadline: float, stop: threading.Event) -> int:

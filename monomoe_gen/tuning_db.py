@@ -11,7 +11,7 @@ import dataclasses
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from io import FileIO
 from pathlib import Path
@@ -186,32 +186,15 @@ def merge(target: Path, source: Path) -> int:
     return len(missing)
 
 
-def best_of(
-    records: Iterable[Record],
-    routing: str = "uniform",
-    valid: Callable[[Record], bool] = lambda record: True,
-    layout: Layout = "packed",
-) -> dict[int, Record]:
-    """The fastest candidate of each token count, by the median time under `routing`.
-
-    Only those that read weights in `layout` take part.
-
-    A candidate stands for its latest record, a final one if it has any: what a re-measurement
-    found wrong, unstable or slow replaces what the screening said. A candidate with a final record
-    is preferred to any with only a screened one. `valid` is asked in order of preference.
-    """
+def latest_of(records: Iterable[Record], routing: str = "uniform") -> list[Record]:
+    """What each candidate stands for under `routing`: its latest record, a final one if any."""
     latest: dict[tuple[object, ...], Record] = {}
     for record in records:
-        old = latest.get(record.candidate)
-        asked = record.routing == routing and record.layout == layout
-        if asked and not (old and old.stage == "final" and record.stage == "screen"):
-            latest[record.candidate] = record
-    timed = [(r.stage == "screen", r.time_us.median, r) for r in latest.values() if r.time_us]
-    best: dict[int, Record] = {}
-    for _, _, record in sorted(timed, key=lambda item: (*item[:2], item[2].candidate)):
-        if record.tokens not in best and valid(record):
-            best[record.tokens] = record
-    return dict(sorted(best.items()))
+        if record.routing == routing:
+            old = latest.get(record.candidate)
+            if not (old and old.stage == "final" and record.stage == "screen"):
+                latest[record.candidate] = record
+    return list(latest.values())
 
 
 def frame(records: Iterable[Record]) -> pandas.DataFrame:
@@ -253,8 +236,15 @@ def _torn_message(path: Path, content: bytes, torn: int) -> str:
 
 def _check_header(path: Path, line: bytes) -> None:
     found = _parse(_HEADER, path, 1, line)
-    if found.format != FORMAT:
-        raise DatabaseError(path, 1, f"format {found.format}, this program reads format {FORMAT}")
+    if found.format > FORMAT:
+        raise DatabaseError(
+            path,
+            1,
+            f"format {found.format} is newer than this program, which reads format {FORMAT}; "
+            "upgrade monomoe-gen",
+        )
+    if found.format < FORMAT:
+        raise DatabaseError(path, 1, f"there is no format {found.format}")
     if (found.gpu, found.shape) != (path.parent.name, path.stem):
         raise DatabaseError(
             path,

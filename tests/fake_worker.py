@@ -61,6 +61,9 @@ def main() -> None:
                 sys.exit(3)
             if act == "gibberish":
                 print("the kernel prints here")
+            if act == "wrong":
+                say(Cell(tokens=tokens, status="wrong", message="as asked"))
+                continue
             if act != "no_cells":
                 say(cell(tokens) if act != "no_times" else Cell(tokens=tokens, status="ok"))
             if act == "twice":

@@ -18,6 +18,7 @@ from monomoe_gen.emit import Emission
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
 from monomoe_gen.tuning_db import Record, Time
+from monomoe_gen.winner import Winner
 
 MODEL = "qwen3.5-35b"
 RECORD = Record(
@@ -44,7 +45,7 @@ REPORT = Report(
     measured=40,
     left=2,
     failures={"timeout": 1},
-    best={1: RECORD},
+    winners={1: Winner(RECORD, 11.9, 12.1, ("other",))},
     emission=Emission(Table(KNOWN[DEFAULT], (), ()), ("dispatch.json",), (), ("a note",)),
     seconds=61.0,
     restarts=1,
@@ -72,6 +73,8 @@ def test_the_best_is_data_and_the_summary_is_not(
     out, err = capsys.readouterr()
     (row,) = json.loads(out)
     assert (row["tokens"], row["time_us"], row["ratio"]) == (1, 12.0, 1.5)
+    assert (row["low_us"], row["high_us"], row["ties"]) == (11.9, 12.1, 1)
+    assert "1 tokens: cannot be told apart from other" in err
     assert "40 new, 2 left; 1 timeout; 1 worker restarts; 61 s" in err
     assert "a note" in err and "1 files written" in err
 
@@ -96,9 +99,11 @@ def test_how_much_to_spend(
 
 def test_what_to_tune(plans: list[Plan]) -> None:
     arguments = ["--tokens", "4,1", "--routing", "zipf", "--seed", "3", "--fresh"]
+    arguments += ["--sampler", "random"]
     assert cli.run(["tune", "--model", MODEL, *arguments]) == 0
     (plan,) = plans
     assert (plan.tokens, plan.routing, plan.seed, plan.fresh) == ((1, 4), "zipf", 3, True)
+    assert plan.sampler == "random"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +116,7 @@ def test_what_to_tune(plans: list[Plan]) -> None:
         ("--tokens", "33"),
         ("--tokens", "1,,2"),
         ("--routing", "random"),
+        ("--sampler", "luck"),
     ],
 )
 def test_options_that_make_no_sense(arguments: tuple[str, ...], plans: list[Plan]) -> None:

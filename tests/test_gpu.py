@@ -7,20 +7,21 @@ import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fault_log
 import pytest
 import torch
 from torch import Tensor
 
 from monomoe_gen import bench, dispatch, jobs, runtime, trace, tracing
-from monomoe_gen.compile import KernelBinary, compile_source
+from monomoe_gen.compile import compile_source
 from monomoe_gen.device import Device, current_device
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
 from monomoe_gen.errors import LaunchError, MonomoeError
 from monomoe_gen.kernel import LayerWeights, LoadedKernel, Workspace, capture, launch_moe
-from monomoe_gen.protocol import Image, Measure
+from monomoe_gen.protocol import Image
 from monomoe_gen.reference import moe_mirror
-from monomoe_gen.render import Source, hash_texts, render, render_empty
-from monomoe_gen.sandbox import Limits, Outcome, Sandbox
+from monomoe_gen.render import render, render_empty
+from monomoe_gen.sandbox import Limits, Sandbox
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible, nearest_legal
@@ -131,58 +132,10 @@ def test_times_are_plausible_and_repeat(device: Device, box: Sandbox, floors: jo
 # -- broken kernels
 
 
-SIGNATURE = """
-extern "C" __global__ void bad(const unsigned short* x, const float* logits, const float* bias,
-    const unsigned char* w13, const float* w13_scale, const unsigned char* w2,
-    const float* w2_scale, unsigned short* y, unsigned char* workspace, unsigned half,
-    unsigned tokens) { %s }
-"""
-BROKEN = {
-    "nothing written": ("", "wrong", "NaN"),
-    "zeros": (
-        "for (unsigned i = threadIdx.x; i < tokens * 2048; i += blockDim.x) y[i] = 0;",
-        "wrong",
-        "zero and should not be",
-    ),
-    "spin": ("while (*(volatile unsigned char*)workspace == 0) {}", "timeout", "validate 1"),
-    "illegal address": ("*(volatile int*)16 = 1;", "launch_error", "illegal"),
-    "misaligned": ("*(volatile int*)(workspace + 1) = 1;", "launch_error", "misaligned"),
-    "trap": ("__trap();", "launch_error", "validate 1"),
-}
-
-
-def broken_binary(body: str) -> KernelBinary:
-    texts = {"bad.cu": SIGNATURE % body}
-    return compile_source(Source("bad", texts, hash_texts(texts), 32, 0))
-
-
-def ask_for(image: Image, spec: KernelSpec, timed: bool, floors: jobs.Floors) -> Measure:
-    effort = floors.timed(bench.SCREEN) if timed else None
-    return jobs.measure(spec, image, (1,), "uniform", validate=True, timed=effort)
-
-
-def test_broken_kernels_become_results_and_leave_no_trace(
-    device: Device, floors: jobs.Floors, tmp_path: Path
-) -> None:
+def test_broken_kernels_become_results_and_leave_no_trace(device: Device, tmp_path: Path) -> None:
     """The time of a good kernel is the same before and after each of them."""
-    spec = spec_of("qwen3.5-35b", device)
-    good = ask_for(image_of(spec, device), spec, True, floors)
-
-    def median(outcome: Outcome) -> float:
-        assert outcome.status == "ok", outcome.message
-        return bench.Timing(outcome.cells[0].samples).median_us
-
-    with Sandbox(ProcessWorker, Limits(stage_s=8), tmp_path) as box:
-        before = median(box.measure(good))
-        for name, (body, status, words) in BROKEN.items():
-            image = jobs.image(broken_binary(body), device.sms)
-            outcome = box.measure(ask_for(image, spec, False, floors))
-            found = outcome.cells[0] if outcome.status == "ok" else outcome
-            assert found.status == status, f"{name}: {found}"
-            assert words in found.message, f"{name}: {found.message}"
-            after = median(box.measure(good))
-            assert abs(after / before - 1) < 0.1, f"{name}: {before} us before, {after} us after"
-        assert box.restarts == 4
+    log = fault_log.measure(device, tmp_path, fault_log.Workers())
+    assert all(entry["fine"] for entry in log["entries"]), log
 
 
 def test_what_cannot_run_is_refused_when_it_is_loaded(device: Device) -> None:

@@ -13,15 +13,16 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 
 # From the bottom up; a module may import those of the lines above its own.
 LAYERS = (
-    ("errors", "paths", "files", "interrupt", "pipeline"),
+    ("errors", "paths", "files", "interrupt", "pipeline", "samplers", "meter"),
     ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict", "partition", "comparison"),
     ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
     ("schedule", "patterns", "compile_worker", "hf_config"),
     ("rules", "reference", "weights", "tuning_db", "search", "cost", "trace"),
-    ("regress", "sass", "noise", "history", "ci", "ordered"),
+    ("regress", "sass", "noise", "history", "ci", "winner", "t4", "objective", "ordered"),
     ("space", "render", "ranking", "perfetto", "trace_summary", "workload", "checkpoint"),
     ("compile", "kernel", "published", "ledger", "host_build", "rehearsal", "timeline"),
-    ("drawing",),
+    ("search_study", "cover"),
+    ("drawing", "transfer"),
     ("sites", "placement"),
     ("validate", "bench", "dispatch", "workspaces"),
     ("recorder", "agreement"),

@@ -14,6 +14,7 @@ from monomoe_gen import cost, cubin_cache, dispatch, finals, replay, tune, tunin
 from monomoe_gen.campaign import Plan, Progress, Report
 from monomoe_gen.device import KNOWN
 from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.meter import Speed
 from monomoe_gen.protocol import (
     Cell,
     CellErrors,
@@ -188,6 +189,19 @@ def test_a_run_measures_everything_and_dispatches_the_best(bench: Bench) -> None
         assert dispatch.read_cubin(bench.folder, match.kernel)
     assert len(bench.progress) >= 9
     assert bench.progress[-1].note == "best us 1:10 2:20 4:40 8:80"
+
+
+def test_the_report_says_how_fast_it_went(bench: Bench) -> None:
+    first = bench.tune(trials=4).speed
+    assert first and first.compiled >= 4 and first.measured >= 4
+    assert 0 <= first.idle <= 1 and 0 < first.busy_s <= first.seconds
+    again = bench.tune(fresh=True, trials=4).speed
+    assert again and again.cached >= 4
+    text = str(Speed(30, 10, 60.0, 40, 15.0, 20.0))
+    assert text == (
+        "compiled 30 (1.5 a second, 2.0 s each), 10 from the cache; "
+        "40 requests to the GPU, idle 25% of 20 s"
+    )
 
 
 def test_what_the_cost_model_likes_comes_first(bench: Bench) -> None:
@@ -398,6 +412,31 @@ def test_records_of_older_templates_only_point_the_way(bench: Bench) -> None:
     assert (report.known, report.measured) == (0, 2)
     assert set(bench.gpu.measured()[:2]) <= {FOR_ONE, *SCHEDULES}
     assert FOR_ONE in bench.gpu.measured()[:2]
+
+
+def test_a_new_shape_begins_at_the_records_of_the_nearest(bench: Bench) -> None:
+    """glm-5.2 is nearer than deepseek; its best schedules and the cost model's take turns."""
+    bench.tune(trials=1)
+    (template, *_) = bench.records()
+    tuning_db.database_path(H200.slug, SHAPE.name, bench.database).unlink()
+    wanted = [SCHEDULES[8], SCHEDULES[0]]
+    for model, best in (("glm-5.2-tp8", wanted), ("deepseek-v3.1-tp8", SCHEDULES[4:6])):
+        for i, schedule in enumerate(best):
+            near = dataclasses.replace(schedule, k_down=256, grid=128)
+            time_us = tuning_db.Time(20.0 + i, 20.0 + i, 20.0 + i, 20)
+            record = dataclasses.replace(
+                template, schedule=near.to_dict(), time_us=time_us, tokens=2, env={}
+            )
+            tuning_db.append(tuning_db.database_path(H200.slug, model, bench.database), record)
+    bench.gpu.requests.clear()
+    report = bench.tune(trials=4)
+    predicted = cost.favourites([KernelSpec(SHAPE, s) for s in SCHEDULES], (1, 2, 4, 8))
+    turns = [predicted[0], wanted[0], predicted[1], wanted[1]]
+    assert bench.gpu.measured()[: len(set(turns))] == list(dict.fromkeys(turns))
+    assert any("2 schedules nearest to the best of glm-5.2-tp8" in text for text in bench.said)
+    assert "2 schedules nearest to the best of glm-5.2-tp8" in report.transfer
+    assert "% slower; the 9 favourites" in report.transfer
+    assert bench.tune(trials=1).transfer == "", "the shape has records of its own now"
 
 
 def test_two_runs_do_not_measure_at_once(bench: Bench) -> None:

@@ -1,11 +1,10 @@
 // Kernels for NVIDIA H200, for programs without Python. Written by `monomoe-gen emit`; C++17, no CUDA headers.
 //
 // To serve a layer:
-//   1. find() the entry for a model, a token count and a layout of the weights. Load Kernel::file, which lies beside this header.
+//   1. find() the entry for a model and a token count. Load Kernel::file, which lies beside this header.
 //   2. Allow Kernel::shared_bytes of dynamic shared memory, and ask the driver for the occupancy: the CTAs wait for
 //      each other, so all Kernel::grid of them must be resident. One has to fit an SM, and the SMs have to suffice.
-//   3. For Layout::kPacked, pack the weights once with w13_offset() and w2_offset(). For Layout::kRaw they stay as in
-//      the checkpoint, at addresses that are multiples of 16. So do the scales and the bias for either.
+//   3. Pack the weights once with w13_offset() and w2_offset(). Scales and bias stay as in the checkpoint.
 //   4. Allocate workspace_bytes() and zero them once; each launch leaves them ready for the next. Launches on one
 //      stream may share a workspace that is large enough for all of them; launches at the same time may not.
 //   5. Launch with an Arguments as the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER).
@@ -20,7 +19,6 @@ namespace monomoe {
 
 enum class Scoring : std::uint8_t { kSoftmax, kSigmoid };
 enum class Number : std::uint8_t { kFloat32, kBfloat16 };
-enum class Layout : std::uint8_t { kPacked, kRaw };
 
 // One layer as one GPU sees it, and its routing policy.
 struct Shape {
@@ -56,7 +54,6 @@ struct Kernel {
     std::uint32_t shared_bytes;  // dynamic shared memory of a CTA
     std::uint32_t registers;     // of a thread
     std::uint32_t workspace_half_bytes;
-    Layout layout;  // of the weights
 };
 
 // The kernel for a model, as it was timed with tuned_at tokens.
@@ -73,9 +70,9 @@ struct Arguments {
     std::uint64_t x;          // bf16 [B, H]
     std::uint64_t logits;     // Shape::logits [B, E]
     std::uint64_t bias;       // fp32 [E], or 0 without Shape::expert_bias
-    std::uint64_t w13;        // e4m3, w13_bytes(): packed, or [E, 2N, H] with the gate rows first
+    std::uint64_t w13;        // packed e4m3, w13_bytes()
     std::uint64_t w13_scale;  // fp32 [E, 2N/128, H/128]
-    std::uint64_t w2;         // e4m3, w2_bytes(): packed, or [E, H, N]
+    std::uint64_t w2;         // packed e4m3, w2_bytes()
     std::uint64_t w2_scale;   // fp32 [E, H/128, N/128]
     std::uint64_t y;          // bf16 [B, H]
     std::uint64_t workspace;
@@ -104,66 +101,58 @@ inline constexpr Shape kShapes[] = {
 };
 
 inline constexpr Kernel kKernels[] = {
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4.cubin",
-        "adf472f4a0c9d2d935363c4abb6a9c62a69d387ef5c36245a8614226a151c46c",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4",
-        0, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 173056, 94, 65536, Layout::kPacked},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d112x256x6.cubin",
-        "a37226b0355ee3bf368eaa7383562f49f6e9229ae60f49b2894367bb9543c571",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d112x256x6",
-        0, {128, 32, 1024, 112, 256, 6, 6}, 8, 128, 608, 189440, 94, 65536, Layout::kPacked},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x5.cubin",
+        "cf8682398a6ac5060759f39508c5a443e80989903e76aef04fa37bc2dbd8609c",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x5",
+        0, {128, 32, 1024, 112, 256, 5, 5}, 8, 128, 608, 173056, 94, 65536},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x4.cubin",
         "9847c592ff0c1ba9f1c7dd7f4769a4b9e6152ac876943757e08a24332e12d89d",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x4",
-        0, {128, 32, 1024, 56, 256, 6, 4}, 8, 128, 608, 222208, 94, 294912, Layout::kPacked},
+        0, {128, 32, 1024, 56, 256, 6, 4}, 8, 128, 608, 222208, 94, 294912},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d56x256x4.cubin",
         "67640b378b2c4307b54791d99dc356c993e6e34d284e40c421f0e8a750e3ad4a",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d56x256x4",
-        0, {128, 32, 1024, 56, 256, 8, 4}, 8, 128, 608, 222336, 94, 294912, Layout::kPacked},
+        0, {128, 32, 1024, 56, 256, 8, 4}, 8, 128, 608, 222336, 94, 294912},
     {"glm-5.2-tp8-t8-g128-u32x1024x5-d64x256x3.cubin",
         "20c750ad98a5933680ffdea3251eb979f4795c52dbfb75133c94937849be2a1f",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x5_d64x256x3",
-        1, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 165120, 94, 262144, Layout::kPacked},
+        1, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 165120, 94, 262144},
     {"glm-5.2-tp8-t8-g128-u32x1024x5-d64x256x4.cubin",
         "6f8154b75be2c2b6005b064bf504a6ce9a478b62f843498b39048872cdd4fbd6",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x5_d64x256x4",
-        1, {128, 32, 1024, 64, 256, 5, 4}, 8, 128, 608, 181504, 94, 262144, Layout::kPacked},
+        1, {128, 32, 1024, 64, 256, 5, 4}, 8, 128, 608, 181504, 94, 262144},
     {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5.cubin",
         "88008c5775df9896904ecdc56a6602151ec1db7e4abb3f4e2ca678936a41805d",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5",
-        1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 94, 262144, Layout::kPacked},
-    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x5.cubin",
-        "6658195803c7f93657b92d34cf5cec5dbd4fbab21b78648dbd358a271f6ac64f",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x5",
-        1, {128, 32, 1024, 64, 256, 8, 5}, 8, 128, 608, 214400, 94, 262144, Layout::kPacked},
+        1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 94, 262144},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
         "ffa1385e2b76f4c49e93253f7193951b81caa4d83afba28fcbf2d7a4e82f4f0d",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
-        2, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 86, 131072, Layout::kPacked},
+        2, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 86, 131072},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4.cubin",
         "daa30147b5a9ca71393961efb69d6058967f878202636608d8672da2ef75e45a",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4",
-        2, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 86, 131072, Layout::kPacked},
+        2, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 86, 131072},
     {"qwen3.5-35b-t8-g128-u64x1024x6-d64x512x5.cubin",
         "95a2e9e91125ddea350d713dc984a7e1b0440be0fe3d751b851eece6ab8bf443",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x6_d64x512x5",
-        2, {128, 64, 1024, 64, 512, 6, 5}, 8, 128, 608, 164096, 86, 196608, Layout::kPacked},
+        2, {128, 64, 1024, 64, 512, 6, 5}, 8, 128, 608, 164096, 86, 196608},
 };
 
-// Sorted by model, then by layout, then by tuned_at.
+// Sorted by model, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {0, 1, 8, 16.614},  // deepseek-v3.1-tp8, packed
-    {1, 2, 8, 25.591},  // deepseek-v3.1-tp8, packed
-    {2, 4, 8, 44.713},  // deepseek-v3.1-tp8, packed
-    {3, 8, 8, 80.481},  // deepseek-v3.1-tp8, packed
-    {4, 1, 8, 14.613},  // glm-5.2-tp8, packed
-    {5, 2, 8, 22.741},  // glm-5.2-tp8, packed
-    {6, 4, 8, 38.971},  // glm-5.2-tp8, packed
-    {7, 8, 8, 69.4},  // glm-5.2-tp8, packed
-    {8, 1, 8, 10.84},  // qwen3.5-35b, packed
-    {9, 2, 8, 15.827},  // qwen3.5-35b, packed
-    {9, 4, 8, 26.483},  // qwen3.5-35b, packed
-    {10, 8, 8, 45.832},  // qwen3.5-35b, packed
+    {0, 1, 8, 16.63},  // deepseek-v3.1-tp8
+    {0, 2, 8, 25.598},  // deepseek-v3.1-tp8
+    {1, 4, 8, 44.713},  // deepseek-v3.1-tp8
+    {2, 8, 8, 80.481},  // deepseek-v3.1-tp8
+    {3, 1, 8, 14.613},  // glm-5.2-tp8
+    {4, 2, 8, 22.741},  // glm-5.2-tp8
+    {5, 4, 8, 38.971},  // glm-5.2-tp8
+    {5, 8, 8, 69.423},  // glm-5.2-tp8
+    {6, 1, 8, 10.84},  // qwen3.5-35b
+    {7, 2, 8, 15.827},  // qwen3.5-35b
+    {7, 4, 8, 26.483},  // qwen3.5-35b
+    {8, 8, 8, 45.832},  // qwen3.5-35b
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }
@@ -175,13 +164,12 @@ constexpr bool same_text(const char* a, const char* b) {
     return *a == *b;
 }
 
-// Of the entries with this layout: the one tuned for exactly that count; else, of those whose capacity suffices, the
-// nearest tuned below; else the smallest tuned above; else null.
-constexpr const Entry* find(const char* model, std::uint32_t tokens, Layout layout = Layout::kPacked) {
+// The entry tuned for exactly that count; else, of those whose capacity suffices, the nearest tuned below; else the
+// smallest tuned above; else null.
+constexpr const Entry* find(const char* model, std::uint32_t tokens) {
     const Entry* best = nullptr;
     for (const Entry& entry : kEntries) {
-        if (tokens == 0 || entry.capacity < tokens || kernel_of(entry).layout != layout) continue;
-        if (!same_text(shape_of(entry).name, model)) continue;
+        if (tokens == 0 || entry.capacity < tokens || !same_text(shape_of(entry).name, model)) continue;
         if (!best || entry.tuned_at <= tokens) best = &entry;
     }
     return best;

@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from monomoe_gen.device import DEFAULT, KNOWN, Device
+from monomoe_gen.objective import ROUTINGS as TIMED_ROUTINGS
 from monomoe_gen.schedule import LAYOUTS, TOKEN_TILES, Schedule
 from monomoe_gen.shapes import Shape, load_shape
-
-TIMED_ROUTINGS = ("uniform", "zipf", "same", "disjoint")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

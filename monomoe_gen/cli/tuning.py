@@ -17,6 +17,8 @@ from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device
 from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import data_dir
+from monomoe_gen.samplers import DEFAULT as SAMPLER
+from monomoe_gen.samplers import SAMPLERS
 from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape, list_shapes
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 DEFAULT_BUDGET_S = 600.0
+FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), ".2f")
 
 
 @click.command()
@@ -47,6 +50,13 @@ DEFAULT_BUDGET_S = 600.0
     show_default=True,
     help="Of the inputs and of the search order.",
 )
+@click.option(
+    "--sampler",
+    type=click.Choice(list(SAMPLERS)),
+    default=SAMPLER,
+    show_default=True,
+    help="Chooses the next schedule when not all can be tried; see search-study.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
 def tune(
@@ -57,6 +67,7 @@ def tune(
     routing: str,
     layout: Layout,
     seed: int,
+    sampler: str,
     fresh: bool,
     form: str,
 ) -> int | None:
@@ -80,9 +91,10 @@ def tune(
         layout=layout,
         seed=seed,
         fresh=fresh,
+        sampler=sampler,
     )
     report = _run(plan)
-    print_rows(_rows(report), form, {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f"})
+    print_rows(_rows(report), form, FORMATS)
     _summarize(report)
     return INTERRUPTED if report.interrupted else None
 
@@ -121,13 +133,16 @@ def _rows(report: Report) -> list[dict[str, Any]]:
         {
             "tokens": tokens,
             "time_us": record.time_us.median,
+            "low_us": winner.low_us,
+            "high_us": winner.high_us,
             "floor_us": record.floor_us,
             "ratio": round(record.time_us.median / record.floor_us, 3) if record.floor_us else None,
             "stage": record.stage,
             "schedule": Schedule.from_dict(record.schedule).id,
+            "ties": len(winner.ties),
         }
-        for tokens, record in report.best.items()
-        if record.time_us
+        for tokens, winner in report.winners.items()
+        if (record := winner.record).time_us
     ]
 
 
@@ -138,6 +153,13 @@ def _summarize(report: Report) -> None:
         f"{report.measured} new, {report.left} left; {failed or 'none failed'}; "
         f"{report.restarts} worker restarts; {report.seconds:.0f} s"
     )
+    if report.speed:
+        say(str(report.speed))
+    if report.transfer:
+        say(report.transfer)
+    for tokens, winner in report.winners.items():
+        if winner.ties:
+            say(f"{tokens} tokens: cannot be told apart from {', '.join(winner.ties)}")
     if report.emission:
         for note in report.emission.notes:
             say(note)

@@ -8,11 +8,12 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from monomoe_gen import tuning_db
 from monomoe_gen.report import Result
 from monomoe_gen.schedule import Geometry, Schedule
+from monomoe_gen.search_study import Study
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.winner import winners
 
 PARAMETERS = tuple(f.name for f in fields(Schedule))
 UNIFORM = "uniform"
@@ -31,7 +32,8 @@ class Point:
 class ModelData:
     """All that is known about one model on one kind of GPU.
 
-    `published` are the anchors by token count; `space` is what `removal_counts` says.
+    `published` are the anchors by token count; `space` is what `removal_counts` says,
+    `study` the last comparison of samplers.
     """
 
     shape: Shape
@@ -39,11 +41,12 @@ class ModelData:
     results: Sequence[Result]
     published: Mapping[int, Mapping[str, float]]
     space: tuple[int, Mapping[str, int], int]
+    study: Study | None = None
 
     @cached_property
     def best(self) -> dict[int, Record]:
-        """The fastest record of each token count under uniform routing."""
-        return tuning_db.best_of(self.records, UNIFORM)
+        """The winning record of each token count under uniform routing."""
+        return {n: w.record for n, w in winners(self.records, UNIFORM).items()}
 
     @cached_property
     def points(self) -> dict[int, list[Point]]:
@@ -153,8 +156,8 @@ def routing_times(records: Iterable[Record]) -> dict[tuple[int, str], Record]:
     """(tokens, routing) -> the fastest record, if any token count was timed under two routings."""
     every = list(records)
     found = {
-        (tokens, routing): record
+        (tokens, routing): winner.record
         for routing in sorted({r.routing for r in every})
-        for tokens, record in tuning_db.best_of(every, routing).items()
+        for tokens, winner in winners(every, routing).items()
     }
     return found if len({routing for _, routing in found}) > 1 else {}

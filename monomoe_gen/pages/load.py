@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from monomoe_gen import tuning_db
+from monomoe_gen import search_study, tuning_db
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.pages.analysis import ModelData
@@ -33,6 +33,7 @@ def load_models(
     results = read_results(folder / "bench.json")
     anchors_path = folder / "anchors.json"
     anchors = read_anchors(anchors_path) if anchors_path.exists() else {"shapes": {}}
+    studies = {s.model: s for s in search_study.read(search_study.study_path(device.slug))}
     models = []
     for shape in shapes or list_shapes():
         path = tuning_db.database_path(device.slug, shape.name, database)
@@ -46,6 +47,7 @@ def load_models(
                     [r for r in results if (r.model, r.layout) == (shape.name, "packed")],
                     {int(tokens): figures for tokens, figures in published.items()},
                     removal_counts(shape, device),
+                    studies.get(shape.name),
                 )
             )
         elif shapes:

@@ -13,11 +13,12 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from monomoe_gen import __version__
+from monomoe_gen import __version__, search_study
 from monomoe_gen.device import Device
 from monomoe_gen.pages import result_plots, search_plots, tables
 from monomoe_gen.pages.analysis import ModelData
 from monomoe_gen.pages.plot import Figure, plotly_script
+from monomoe_gen.search_study import STARTS, Study
 
 _WIDE = 880
 """Pixels below which a crowded plot scrolls sideways instead of shrinking."""
@@ -70,15 +71,32 @@ def page(
         EnvironmentProblem: plotly is not installed.
     """
     script = plotly_script()
+    sections = [_overview(models)]
+    sections += [_model(data, device, read_gb_s) for data in models]
+    studied = [data.study for data in models if data.study]
+    if studied:
+        sections.append(_studies(studied))
+    if timelines:
+        sections.append(_timelines(timelines))
+    return _render(sections, device, script)
+
+
+def study_page(studies: Sequence[Study], device: Device) -> str:
+    """The HTML text of a page with `studies` alone.
+
+    Raises:
+        EnvironmentProblem: plotly is not installed.
+    """
+    script = plotly_script()
+    return _render([_studies(studies)], device, script)
+
+
+def _render(sections: Sequence[Section], device: Device, script: str) -> str:
     environment = Environment(autoescape=select_autoescape(default=True), undefined=StrictUndefined)
     environment.tests["numeric"] = _numeric
     template = environment.from_string(
         files("monomoe_gen.pages").joinpath("page.html.j2").read_text(encoding="utf-8")
     )
-    sections = [_overview(models)]
-    sections += [_model(data, device, read_gb_s) for data in models]
-    if timelines:
-        sections.append(_timelines(timelines))
     return template.render(
         sections=sections, device=device, version=__version__, plotly=Markup(script)
     )
@@ -112,6 +130,23 @@ def _overview(models: Sequence[ModelData]) -> Section:
             Block("overview-table", "All results", "", rows=tables.results(models)),
         ),
     )
+
+
+def _studies(studies: Sequence[Study]) -> Section:
+    blocks = [
+        Block(
+            f"study-{found.model}",
+            f"Samplers, {found.model}",
+            f"{found.schedules} of {found.feasible} schedules are recorded, {found.seeds} seeds; "
+            "mean over token counts and seeds.",
+            {f"begun with {s}": search_plots.sampler_regret(found, s) for s in STARTS},
+            search_study.rows(found),
+            min_width=_WIDE,
+        )
+        for found in studies
+    ]
+    remark = "How far from the best recorded schedule each way to search is after n trials."
+    return Section("samplers", "Samplers", remark, blocks)
 
 
 def _timelines(timelines: Mapping[str, str]) -> Section:

@@ -16,6 +16,7 @@ from monomoe_gen.pages.analysis import (
 )
 from monomoe_gen.pages.plot import FLOOR, GOOD_TO_BAD, KERNEL, SERIES, TRITON, Figure, figure
 from monomoe_gen.schedule import KernelSpec
+from monomoe_gen.search_study import Study
 
 
 def parallel_coordinates(data: ModelData, tokens: int) -> Figure:
@@ -175,6 +176,27 @@ def regret(data: ModelData, tokens: int) -> Figure:
         traces,
         xaxis={"title": "schedules measured", "type": "log"},
         yaxis={"title": "% slower than the best known", "rangemode": "tozero"},
+    )
+
+
+def sampler_regret(study: Study, start: str) -> Figure:
+    """The mean regret of each sampler after n trials, begun with ``start``."""
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": curve.sampler,
+            "x": list(study.trials),
+            "y": [round(100 * r, 3) for r in curve.mean],
+            "line": {"color": color},
+            "hovertemplate": "%{y:.2f} % after %{x}",
+        }
+        for curve, color in zip((c for c in study.curves if c.start == start), SERIES, strict=False)
+    ]
+    return figure(
+        traces,
+        xaxis={"title": "schedules measured", "type": "log"},
+        yaxis={"title": "% slower than the best recorded", "rangemode": "tozero"},
     )
 
 

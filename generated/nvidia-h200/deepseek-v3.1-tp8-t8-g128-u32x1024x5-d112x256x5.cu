@@ -1,6 +1,6 @@
-// shape deepseek-v3.1-tp8, up to 8 tokens, schedule g128-u32x1024x5-d112x256x4
-// rebuild: monomoe-gen render --model deepseek-v3.1-tp8 --token-tile 8 --schedule grid=128,g_up=32,k_up=1024,g_down=112,k_down=256,d_up=5,d_down=4
-// sources f1871a971711467f3efc6f6ca5b4fb37cacf25be7612166ea48aeb6b3c192edb
+// shape deepseek-v3.1-tp8, up to 8 tokens, schedule g128-u32x1024x5-d112x256x5
+// rebuild: monomoe-gen render --model deepseek-v3.1-tp8 --token-tile 8 --schedule grid=128,g_up=32,k_up=1024,g_down=112,k_down=256,d_up=5,d_down=5
+// sources 5caf5f72a299770da8ae52991d8953f0cac4d932338f0807ac26b877ad308ec2
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -355,14 +355,14 @@ constexpr float kRoutedScaling = 2.5f;
 using Logit = float;
 }  // namespace shape
 
-namespace schedule {  // g128-u32x1024x5-d112x256x4
+namespace schedule {  // g128-u32x1024x5-d112x256x5
 constexpr u32 kGrid = 128;  // persistent CTAs, at most one per SM, all co-resident
 constexpr u32 kGUp = 32;  // CTAs that share one expert's up-projection
 constexpr u32 kKUp = 1024;  // columns of one up stage
 constexpr u32 kGDown = 112;  // CTAs that share one expert's down-projection
 constexpr u32 kKDown = 256;  // columns of one down stage
 constexpr u32 kDUp = 5;  // ring stages in flight during up
-constexpr u32 kDDown = 4;  // ring stages in flight during down
+constexpr u32 kDDown = 5;  // ring stages in flight during down
 constexpr u32 kTokenTile = 8;  // tokens one launch can take
 constexpr bool kTrace = false;
 }  // namespace schedule
@@ -1812,7 +1812,7 @@ MONOMOE_DEVICE void multiply(const Args& args, SharedStorage& s, Tracer& trace, 
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
-monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
+monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x5(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens
 ) {
     const Args args = {x, logits, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,

@@ -1,0 +1,171 @@
+"""Which finalist wins a token count: one that is as good as the fastest and serves most others.
+
+A time is known up to an interval. How much the median of one and the same kernel moves from run to
+run is seen in the records: the residuals of all kernels with several final ones. They are drawn
+again to give the interval of the others (a bootstrap of residuals, Efron 1979). With too few of
+them only the scatter within a run is known: the median of n draws from the recorded quantiles.
+
+Finalists whose interval overlaps that of the fastest cannot be told apart from it. Among them the
+schedule wins that is in the same position at most token counts, then the fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from monomoe_gen.schedule import Layout, Schedule
+from monomoe_gen.tuning_db import Record, Time, latest_of
+
+LEVEL = 0.95  # of the two-sided intervals
+LEAST_RESIDUALS = 12  # degrees of freedom that say more than the scatter within a run
+RESAMPLES = 4000
+SESSION_S = 2  # at most, from one record of a session of finals to the next
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The record that decides a token count.
+
+    Its median lies in ``low_us`` to ``high_us``, None if it was only screened. ``ties`` are the ids
+    of the other schedules that cannot be told apart from the fastest, the fastest first.
+    """
+
+    record: Record
+    low_us: float | None = None
+    high_us: float | None = None
+    ties: tuple[str, ...] = ()
+
+
+def winners(
+    records: Iterable[Record],
+    routing: str = "uniform",
+    valid: Callable[[Record], bool] = lambda record: True,
+    layout: Layout = "packed",
+) -> dict[int, Winner]:
+    """The winner of each token count under ``routing``, for weights in ``layout``.
+
+    A candidate stands for its latest record, a final one if it has any: what a re-measurement
+    found wrong, unstable or slow replaces what the screening said. A candidate with a final record
+    is preferred to any with only a screened one; those are ranked by their medians alone.
+    ``valid`` is asked in order of preference, as rarely as possible.
+    """
+    every = [record for record in records if record.layout == layout]
+    spread = run_to_run(r for r in every if r.routing == routing)
+    found: dict[int, list[Record]] = {}
+    for record in latest_of(every, routing):
+        if record.time_us:
+            found.setdefault(record.tokens, []).append(record)
+    level = {n: _level(sorted(found[n], key=_rank), spread, valid) for n in sorted(found)}
+    places = Counter(_kernel(r) for records_ in level.values() for r in records_)
+    chosen = {}
+    for n, equal in level.items():
+        if equal:
+            best = min(equal, key=lambda r: (-places[_kernel(r)], _rank(r)))
+            chosen[n] = _winner(best, equal, spread)
+    return chosen
+
+
+def run_to_run(records: Iterable[Record]) -> NDArray[np.float64]:
+    """Log residuals of the final medians of equal kernels on one card; empty if too few.
+
+    Finalists are timed in turns, so what moves all of a session alike does not tell them apart: the
+    medians are explained by kernel and session, and what is left over is returned, scaled up for
+    the degrees of freedom that this takes.
+    """
+    finals = [r for r in records if r.stage == "final" and r.time_us]
+    kernels = [(*r.candidate, r.env.get("uuid"), r.env.get("driver")) for r in finals]
+    times = Counter(kernels)
+    again = [(r, k, s) for r, k, s in zip(finals, kernels, _sessions(finals), strict=True)]
+    again = [item for item in again if times[item[1]] > 1]
+    residuals = np.array([math.log(r.time_us.median) for r, _, _ in again if r.time_us])
+    groups = [_numbered([k for _, k, _ in again]), _numbered([s for _, _, s in again])]
+    freedom = len(residuals) - sum(int(g.max(initial=-1)) + 1 for g in groups)
+    if freedom < LEAST_RESIDUALS:
+        return np.zeros(0)
+    for _ in range(50):  # least squares of the two factors, one in turn (backfitting)
+        for group in groups:
+            residuals -= (np.bincount(group, residuals) / np.bincount(group))[group]
+    return residuals * math.sqrt(len(residuals) / freedom)
+
+
+def _sessions(finals: Sequence[Record]) -> list[tuple[object, ...]]:
+    """For each record what it shares with those that were timed in turns with it.
+
+    The records of all finalists are written at once, after the last round.
+    """
+    labels: list[tuple[object, ...]] = []
+    number, before, seen = 0, None, set[tuple[object, ...]]()
+    for record in finals:
+        at = datetime.fromisoformat(record.at)
+        late = before is not None and abs((at - before).total_seconds()) > SESSION_S
+        if late or record.candidate in seen:
+            number, seen = number + 1, set()
+        before = at
+        seen.add(record.candidate)
+        labels.append((number, record.tokens, record.env.get("uuid")))
+    return labels
+
+
+def _numbered(labels: Sequence[Hashable]) -> NDArray[np.intp]:
+    numbers = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    return np.array([numbers[label] for label in labels], dtype=np.intp)
+
+
+def interval(time: Time, spread: NDArray[np.float64]) -> tuple[float, float]:
+    """Where the median lies, in microseconds; ``spread`` is what `run_to_run` gives."""
+    tails = np.array([(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    if len(spread):
+        drawn = np.random.default_rng(0).choice(spread, RESAMPLES)
+        low, high = time.median * np.exp(np.quantile(drawn, tails))
+    else:
+        half = (time.n + 1) / 2  # the median of n draws is the quantile of a beta variable
+        low, high = np.interp(
+            betaincinv(half, half, tails), [0.1, 0.5, 0.9], [time.p10, time.median, time.p90]
+        )
+    return min(float(low), time.median), max(float(high), time.median)
+
+
+def _level(
+    ranked: Sequence[Record], spread: NDArray[np.float64], valid: Callable[[Record], bool]
+) -> list[Record]:
+    """The fastest valid record and those that cannot be told apart from it."""
+    best = next((r for r in ranked if valid(r)), None)
+    if best is None or best.stage == "screen":
+        return [best] if best else []
+    assert best.time_us
+    _, high = interval(best.time_us, spread)
+    close = [
+        r
+        for r in ranked
+        if r is not best
+        and r.stage == "final"
+        and r.time_us
+        and interval(r.time_us, spread)[0] <= high
+    ]
+    return [best, *(r for r in close if valid(r))]
+
+
+def _winner(best: Record, equal: Sequence[Record], spread: NDArray[np.float64]) -> Winner:
+    if best.stage == "screen":
+        return Winner(best)
+    assert best.time_us
+    low, high = interval(best.time_us, spread)
+    ties = tuple(Schedule.from_dict(r.schedule).id for r in equal if r is not best)
+    return Winner(best, round(low, 3), round(high, 3), ties)
+
+
+def _rank(record: Record) -> tuple[bool, float, tuple[int, int, str, str, str]]:
+    assert record.time_us, "only timed records are ranked"
+    return record.stage == "screen", record.time_us.median, record.candidate
+
+
+def _kernel(record: Record) -> tuple[int, str]:
+    return record.token_tile, Schedule.from_dict(record.schedule).id
