@@ -70,9 +70,12 @@ def write_results(path: Path, results: Iterable[Result]) -> None:
 
 
 def merge_results(old: Iterable[Result], new: Sequence[Result]) -> list[Result]:
-    """The old results of models and layouts that were not measured again, and the new ones."""
-    measured = {(n.model, n.layout) for n in new}
-    return [r for r in old if (r.model, r.layout) not in measured] + list(new)
+    """The old results of what was not measured again, and the new ones.
+
+    A model, layout and routing pattern is replaced as a whole.
+    """
+    measured = {(n.model, n.layout, n.routing) for n in new}
+    return [r for r in old if (r.model, r.layout, r.routing) not in measured] + list(new)
 
 
 def read_anchors(path: Path) -> Mapping[str, Any]:

@@ -248,9 +248,28 @@ def test_models_are_reported_one_by_one(
     def finish(env: Env, outcomes: list[tuple[Target, Outcome]], seconds: float) -> None:
         done.append((len(gpu.requests), [t.spec.shape.name for t, _ in outcomes], seconds < 60))
 
-    measured, code = measure.measure_all(targets, "uniform", None, None, finish)
+    measured, code = measure.measure_all(targets, ("uniform",), None, None, finish)
     assert done == [(2, [MODEL] * 2, True), (4, ["toy"] * 2, True)]
-    assert code is None and all(cell.cases for _, cell in measured)
+    assert code is None and all(m.cell.cases for m in measured)
+
+
+def test_one_run_times_every_routing_and_validates_once(
+    folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bench", "--tokens", "1,4", "--routing", "uniform,same", "--format", "json"]
+    assert cli.run(command) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(r["routing"], r["tokens"]) for r in rows] == [
+        ("uniform", 1), ("uniform", 4), ("same", 1), ("same", 4)
+    ]  # fmt: skip
+    assert len({r["cosine"] for r in rows}) == 1
+    asked = [(r.routing, r.validate) for r in gpu.requests]
+    assert asked == [("uniform", True), ("same", False)] * (len(asked) // 2)
+
+
+def test_a_routing_that_nobody_times_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["bench", "--routing", "uniform,ties"]) == 2
+    assert "'ties' is not one of uniform, zipf, same, disjoint" in capsys.readouterr().err
 
 
 def test_a_report_of_a_checkpoint_is_refused(

@@ -81,9 +81,9 @@ def test_a_round_trip_is_sorted(tmp_path: Path) -> None:
 
 
 def test_new_results_replace_those_of_their_model() -> None:
-    old = [ONE, replace(ONE, tokens=2), replace(ONE, model="a")]
+    old = [ONE, replace(ONE, tokens=2), replace(ONE, model="a"), replace(ONE, routing="same")]
     new = [replace(ONE, time_us=13.0)]
-    assert merge_results(old, new) == [old[2], new[0]]
+    assert merge_results(old, new) == [*old[2:], new[0]]
 
 
 @pytest.mark.parametrize(

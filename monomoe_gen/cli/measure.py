@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from itertools import groupby
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import click
 from monomoe_gen.cli.options import (
     layout_option,
     models_option,
-    routing_option,
+    routings_option,
     schedule_option,
     token_tile_option,
     tokens_option,
@@ -47,15 +47,15 @@ RESULTS, ANCHORS = "bench.json", "anchors.json"
 @click.command()
 @models_option("every dispatched one")
 @tokens_option
-@routing_option
+@routings_option
 @schedule_option(required=False)
 @token_tile_option
 @layout_option
 @click.option(
     "--write",
     is_flag=True,
-    help=f"Put the results into generated/<gpu>/{RESULTS}, in place of those of the same models "
-    "and layout.",
+    help=f"Put the results into generated/<gpu>/{RESULTS}, in place of those of the same models, "
+    "layout and routing.",
 )
 @click.option(
     "--readme",
@@ -66,7 +66,7 @@ RESULTS, ANCHORS = "bench.json", "anchors.json"
 def bench(
     shapes: tuple[Shape, ...],
     tokens: tuple[int, ...],
-    routing: str,
+    routings: tuple[str, ...],
     schedule: Schedule | None,
     token_tile: int,
     layout: Layout,
@@ -89,17 +89,17 @@ def bench(
     device = remeasure.require_device()
     targets = targets_of(device, shapes, tokens, schedule, token_tile, layout)
     timed = jobs.compile_floors(device).timed(timing.FULL)
-    measured, code = measure_all(targets, routing, timed)
-    good = [(target, cell) for target, cell in measured if cell.status == "ok"]
-    results = [remeasure.result(target.spec, cell, routing) for target, cell in good]
-    results.sort(key=lambda r: (r.model, r.tokens))
+    measured, code = measure_all(targets, routings, timed)
+    good = [m for m in measured if m.cell.status == "ok"]
+    results = [remeasure.result(m.target.spec, m.cell, m.routing) for m in good]
+    results.sort(key=lambda r: (r.model, routings.index(r.routing), r.tokens))
     print_rows(
         [asdict(r) for r in results],
         form,
         {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f", "cosine": ".5f"},
     )
     if good:
-        reuse = min(cell.reuse_bytes or 0 for _, cell in good)
+        reuse = min(m.cell.reuse_bytes or 0 for m in good)
         say(
             f"cold weights: at least {reuse / 1e6:.0f} MB stream between two uses of an expert, "
             f"the L2 has {device.l2_bytes / 1e6:.0f} MB"
@@ -141,49 +141,65 @@ def targets_of(
     return [remeasure.schedule_target(shapes[0], schedule, device, tokens, token_tile, layout)]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What came of one kernel, routing pattern and token count."""
+
+    target: Target
+    routing: str
+    cell: Cell
+
+
 def measure_all(
     targets: Sequence[Target],
-    routing: str,
+    routings: Sequence[str],
     timed: Timed | None,
     weights: Weights | None = None,
     finish: Finish | None = None,
-) -> tuple[list[tuple[Target, Cell]], int | None]:
+) -> tuple[list[Measured], int | None]:
     """All cells in order, and the exit code if one of them is not ok or is missing.
 
+    A kernel is validated once, with its first routing; its cells all carry those errors.
     ``finish`` asks for comparisons, and hears of every model when it is done: the GPU, what came of
     its kernels, and the seconds that they took.
     """
     from monomoe_gen import jobs, protocol
     from monomoe_gen.sandbox import Sandbox
 
-    measured: list[tuple[Target, Cell]] = []
+    measured: list[Measured] = []
     code = None
-    cells = sum(len(target.tokens) for target in targets)
+    cells = len(routings) * sum(len(target.tokens) for target in targets)
     by_model = groupby(sorted(targets, key=_model), key=_model)
     with Sandbox() as box, progress("measuring", cells) as step:
         for _, group in by_model:
             began = time.monotonic()
             outcomes: list[tuple[Target, Outcome]] = []
-            for target in group:
+            for target, routing in product(group, routings):
+                first = routing == routings[0]
 
-                def hear(event: protocol.Event, target: Target = target) -> None:
+                def hear(
+                    event: protocol.Event, target: Target = target, routing: str = routing
+                ) -> None:
                     if isinstance(event, protocol.Cell):
-                        step(f"{_model(target)}, {event.tokens} tokens")
+                        step(f"{_model(target)}, {event.tokens} tokens, {routing}")
 
                 request = jobs.measure(
                     target.spec,
                     target.image,
                     target.tokens,
                     routing,
-                    validate=True,
+                    validate=first,
                     timed=timed,
                     weights=weights,
                     report=finish is not None,
                 )
                 outcome = box.measure(request, hear)
                 outcomes.append((target, outcome))
-                measured += [(target, cell) for cell in outcome.cells]
+                if first:
+                    errors = {cell.tokens: cell.errors for cell in outcome.cells}
                 for cell in outcome.cells:
+                    validated = replace(cell, errors=errors.get(cell.tokens, {}))
+                    measured.append(Measured(target, routing, validated))
                     if cell.status != "ok":
                         code = WRONG
                         say(f"{target.spec.id}: {cell.status}: {cell.message}")

@@ -100,6 +100,21 @@ def models_option(default: str) -> Decorator:
     )
 
 
+class RoutingsType(click.ParamType):
+    """Routing patterns, comma separated, each once."""
+
+    name = "routings"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+        for name in names:
+            if name not in TIMED_ROUTINGS:
+                self.fail(f"{name!r} is not one of {', '.join(TIMED_ROUTINGS)}", param, ctx)
+        return names
+
+
 def schedule_option(required: bool = True) -> Decorator:
     """``--schedule`` as ``schedule``."""
     return click.option(
@@ -139,6 +154,15 @@ tokens_option = click.option(
     default="1,2,4,8",
     show_default=True,
     help="Token counts, comma separated.",
+)
+routings_option = click.option(
+    "--routing",
+    "routings",
+    type=RoutingsType(),
+    default=TIMED_ROUTINGS[0],
+    show_default=True,
+    metavar="NAME,NAME,...",
+    help=f"How tokens choose experts in timed launches: {', '.join(TIMED_ROUTINGS)}.",
 )
 routing_option = click.option(
     "--routing",

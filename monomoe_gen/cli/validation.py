@@ -123,10 +123,10 @@ def validate(
         say(f"{report.shape.name}: {len(report.cases)} cases, {seconds:.1f} s, {page}: {verdict}")
 
     measured, code = measure_all(
-        targets, "uniform", None, weights, finish if folder is not None else None
+        targets, ("uniform",), None, weights, finish if folder is not None else None
     )
     code = code or (WRONG if failed else None)
-    rows = [row for target, cell in measured for row in _verdict_rows(target, cell)]
+    rows = [row for m in measured for row in _verdict_rows(m.target, m.cell)]
     print_rows(rows, form, {"cosine": ".6f", "rel_l2": ".2e", "mirror_rel_l2": ".2e"})
     return code
 
