@@ -153,7 +153,7 @@ def test_cases_break_no_rule_but_those_of_speed() -> None:
 
 def find(name: str, folder: Path) -> tuple[str, list[simulate.Finding]]:
     mutant = next(m for m in MUTANTS if m.name == name)
-    program = host_build.build(mutant.spec, mutant.plant(folder))
+    program = mutant.build(folder)
     spec = mutant.spec
     problem = make_problem(spec.shape, mutant.tokens, mutant.routing, layout=spec.layout)
     runs = [Run("round_robin", 0)]
@@ -196,7 +196,7 @@ def test_a_race_names_both_sites_and_the_data(tmp_path: Path) -> None:
 def test_a_crash_ends_a_run_and_not_the_next(tmp_path: Path) -> None:
     mutant = replace(MUTANTS[0], file="ops/combine.cuh", old="    drain_partials(s, units);\n")
     mutant = replace(mutant, new="    __builtin_trap();\n")
-    program = host_build.build(mutant.spec, mutant.plant(tmp_path))
+    program = mutant.build(tmp_path)
     problem = make_problem(mutant.spec.shape, (1,), "uniform")
     outcomes = list(simulate.simulate(program, problem, plan(3)))
     assert [f.kind for outcome in outcomes for f in outcome.findings] == ["crash"] * 3
@@ -222,7 +222,7 @@ def test_too_many_tokens_are_refused() -> None:
 def test_a_kernel_that_does_not_compile_is_reported(tmp_path: Path) -> None:
     mutant = replace(MUTANTS[0], new="#error no such thing")
     with pytest.raises(CompileError, match="no such thing"):
-        host_build.build(mutant.spec, mutant.plant(tmp_path))
+        mutant.build(tmp_path)
 
 
 # -- the command
