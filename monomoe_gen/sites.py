@@ -94,8 +94,10 @@ class Namer:
             return f"waits at {place} for {_lanes(~wait['present'] & 0xFFFFFFFF)} of its warp"
         if wait["for"] == "named barrier":
             return f"waits at {place} with {wait['arrived']} of {wait['count']} threads"
-        if wait["for"] == "poll":
+        if wait["for"] == "poll" and wait["at"]:
             return f"polls {self._data(wait['at'], 4)} at {place}"
+        if wait["for"] == "poll":  # it has what it wants
+            return f"polls at {place} until its warp goes on"
         return f"can run, last waited at {place}"
 
     def _site(self, site: Mapping[str, Any]) -> str:

@@ -9,21 +9,36 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
+from monomoe_gen import host_build, schedule
 from monomoe_gen.paths import data_dir
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 
 TOY = load_shape("toy")
 MANY = replace(TOY, name="toy-many", experts=64, top_k=8)
+TALL = replace(TOY, name="toy-tall", hidden=512)
 SPEC = KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4))
 RAW = KernelSpec(TOY, Schedule(5, 2, 128, 4, 128, 3, 2), layout="raw")
 CROWD = KernelSpec(MANY, Schedule(3, 2, 256, 2, 128, 2, 2))
+LONG = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4))  # more pairs of the input than MMA warps
+GROUPS = KernelSpec(TOY, Schedule(6, 4, 128, 2, 128, 3, 4))  # three down groups
+
+
+def build_unshared(spec: KernelSpec, templates: Path | None = None) -> host_build.Program:
+    """The kernel of ``spec`` as if shared memory had no room for its quantized input."""
+    with patch.object(schedule, "ACTIVATION_BYTES", 0):
+        assert not spec.geometry.x_in_shared
+        return host_build.build(spec, templates)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """``old`` becomes ``new``, once, in ``file``. ``resident`` is the fault when it is set."""
+    """``old`` becomes ``new``, once, in ``file``. ``resident`` is the fault when it is set.
+
+    An ``unshared`` one reads the quantized input from the workspace (`build_unshared`).
+    """
 
     name: str
     file: str = ""
@@ -33,6 +48,12 @@ class Mutant:
     tokens: tuple[int, ...] = (8, 3, 8)
     routing: str = "uniform"
     resident: int | None = None
+    unshared: bool = False
+
+    def build(self, folder: Path) -> host_build.Program:
+        """The kernel with this fault; ``folder`` is for its templates."""
+        build = build_unshared if self.unshared else host_build.build
+        return build(self.spec, self.plant(folder))
 
     def plant(self, folder: Path) -> Path:
         """A copy of the templates with this fault, in ``folder``."""
@@ -52,6 +73,7 @@ MMA = "ops/up_proj.cuh"
 DOWN = "ops/down_proj.cuh"
 RING = "ops/ring.cuh"
 HAND = "ops/handoff.cuh"
+QUANT = "ops/quantize.cuh"
 MAIN = "monomoe.cu.j2"
 
 MUTANTS = (
@@ -82,10 +104,10 @@ MUTANTS = (
         "if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps - 1;",
     ),
     Mutant(
-        "the list is used before the epoch is known",
+        "one share of x too few is waited for",
         "ops/storage.cuh",
-        "if (index == kListed) count = 2;",
-        "if (index == kListed) count = 1;",
+        "if (index == kXReady) count = schedule::kRequantWarps;",
+        "if (index == kXReady) count = schedule::kRequantWarps - 1;",
     ),
     Mutant(
         "more bytes announced than copied",
@@ -152,15 +174,22 @@ MUTANTS = (
         "",
     ),
     Mutant(
-        "only the first stage of x is waited for",
+        "x is multiplied before it is there",
         MMA,
-        "if (units == 0) device::mbarrier_wait(&s.barrier.x_ready[k], 0);",
-        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready[k], 0);",
+        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);",
+        "",
+    ),
+    Mutant(
+        "scales of x are used before they are there",
+        MMA,
+        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);",
+        "",
+        unshared=True,
     ),
     Mutant(
         "routing weights are used before they are there",
         MAIN,
-        "            device::mbarrier_wait(&s.barrier.weighted, 0);\n",
+        "        device::mbarrier_wait(&s.barrier.weighted, 0);\n",
         "",
     ),
     Mutant(
@@ -205,9 +234,16 @@ MUTANTS = (
     ),
     Mutant(
         "x is announced before every lane has written it",
-        "ops/quantize.cuh",
-        "        device::sync_warp();\n",
+        QUANT,
+        "    device::sync_warp();\n",
         "",
+    ),
+    Mutant(
+        "x is announced twice",
+        QUANT,
+        "    const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;\n",
+        "    const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;\n"
+        "    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);\n",
     ),
     # -- between CTAs
     Mutant(
@@ -230,6 +266,116 @@ MUTANTS = (
         "return has_arrived(v.x);",
     ),
     Mutant(
+        "a packet is published with plain stores",
+        QUANT,
+        "device::store_relaxed(words + lane, never_zero(values));",
+        "words[lane] = never_zero(values);",
+    ),
+    Mutant("a packet's zeros are published as they are", QUANT, "never_zero(values)", "values"),
+    Mutant(
+        "a packet's scale of zero is published as it is",
+        QUANT,
+        "never_zero(scale.scale)",
+        "scale.scale",
+    ),
+    Mutant("a packet is published without its fill", QUANT, "if (lane < 4)", "if (lane < 1)"),
+    Mutant(
+        "packets are published in the other launch's half",
+        QUANT,
+        "    InputPacket* const packets = HandOff::of(args, s.epoch)",
+        "    InputPacket* const packets = HandOff::of(args, s.epoch ^ 1)",
+    ),
+    Mutant(
+        "packets are received from the other launch's half",
+        QUANT,
+        "const InputPacket* const packets = HandOff::of(args, s.epoch)",
+        "const InputPacket* const packets = HandOff::of(args, s.epoch ^ 1)",
+    ),
+    Mutant(
+        "packets are multiplied from the other launch's half",
+        MMA,
+        "const InputPacket* const packets = HandOff::of(args, s.epoch)",
+        "const InputPacket* const packets = HandOff::of(args, s.epoch ^ 1)",
+        unshared=True,
+    ),
+    Mutant("a warp quantizes its first pair only", QUANT, "while (pair", "if (pair", spec=LONG),
+    Mutant(
+        "a warp quantizes its first pair again",
+        QUANT,
+        "        pair.load(args, lane);\n",
+        "",
+        spec=LONG,
+    ),
+    Mutant(
+        "a packet's scale is not received", QUANT, "kScaleWord + 1 - kFirst", "kScaleWord - kFirst"
+    ),
+    Mutant(
+        "packets are received before they are there",
+        QUANT,
+        "if (device::all(arrived)) break;",
+        "break;",
+    ),
+    Mutant(
+        "the flag of a packet's word is its first quarter",
+        HAND,
+        "return v.x && v.y && v.z && v.w;",
+        "return v.x;",
+    ),
+    Mutant(
+        "packets are multiplied before they are there",
+        MMA,
+        "if (device::all(!routed || (has_arrived(got.half[0]) && has_arrived(got.half[1])))) "
+        "return got;",
+        "return got;",
+        unshared=True,
+    ),
+    Mutant(
+        "only half of a multiplied packet is waited for",
+        MMA,
+        "has_arrived(got.half[0]) && has_arrived(got.half[1])",
+        "has_arrived(got.half[0])",
+        unshared=True,
+    ),
+    Mutant(
+        "packets of tokens that nobody has are waited for",
+        MMA,
+        "const bool routed = tokens >> token & 1;",
+        "const bool routed = true;",
+        unshared=True,
+    ),
+    Mutant(
+        "packets lie over the partial outputs",
+        HAND,
+        "partial(tokens, schedule::kDownGroups, 0)",
+        "partial(tokens, 1, 0)",
+        spec=GROUPS,
+    ),
+    Mutant(
+        "packets are not cleared",
+        HAND,
+        "schedule::kHiddenBlocks * static_cast<u32>(sizeof(InputPacket))",
+        "0",
+    ),
+    Mutant(
+        "the last packets are not cleared",
+        HAND,
+        "schedule::kHiddenBlocks * static_cast<u32>(sizeof(InputPacket))",
+        "(schedule::kHiddenBlocks * static_cast<u32>(sizeof(InputPacket)) - 16)",
+    ),
+    Mutant(
+        "the header is read behind the CTA-wide barrier",
+        MAIN,
+        "if (keeps_epoch) close_epoch(args, s);",
+        "if (keeps_epoch) open_epoch(args, s), close_epoch(args, s);",
+    ),
+    Mutant(
+        "the header is read when the epoch is closed",
+        MAIN,
+        "if (keeps_epoch) close_epoch(args, s);",
+        "if (keeps_epoch) close_epoch(args, s), open_epoch(args, s);",
+    ),
+    Mutant("the epoch is not closed", MAIN, "if (keeps_epoch) close_epoch(args, s);", ""),
+    Mutant(
         "the counter of CTAs is not reset",
         HAND,
         "device::atomic_increment_wrap(&header->done, schedule::kGrid - 1)",
@@ -244,8 +390,8 @@ MUTANTS = (
     Mutant(
         "the epoch does not alternate",
         HAND,
-        "device::store_relaxed(&header->epoch, epoch ^ 1);",
-        "device::store_relaxed(&header->epoch, epoch);",
+        "device::store_relaxed(&header->epoch, s.epoch ^ 1);",
+        "device::store_relaxed(&header->epoch, s.epoch);",
     ),
     Mutant(
         "the other half is not cleared to its end",
@@ -264,15 +410,15 @@ MUTANTS = (
         "ops/combine.cuh",
         "handoff.partial(args.tokens, share.group, token) + column, never_zero(sum)",
         "handoff.partial(args.tokens, 1, token) + column, never_zero(sum)",
-        spec=KernelSpec(TOY, Schedule(6, 4, 128, 2, 128, 3, 4)),
+        spec=GROUPS,
     ),
     Mutant("the grid is larger than what can be resident", resident=3),
     # -- reach
     Mutant(
         "quantization reads past the tokens",
-        "ops/quantize.cuh",
-        "return pair < schedule::kHiddenBlocks * args.tokens;",
-        "return pair < schedule::kHiddenBlocks * (args.tokens + 1);",
+        QUANT,
+        "return index < args.tokens * schedule::kHiddenBlocks;",
+        "return index < (args.tokens + 1) * schedule::kHiddenBlocks;",
     ),
     Mutant(
         "the output is written past the token tile",

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not host_build.has_compiler(), reason="needs g++
 
 def hunt(mutant: Mutant, folder: Path) -> tuple[int, Outcome | None]:
     """The number of runs until something is found, and that run."""
-    program = host_build.build(mutant.spec, mutant.plant(folder))
+    program = mutant.build(folder)
     spec = mutant.spec
     problem = make_problem(spec.shape, mutant.tokens, mutant.routing, layout=spec.layout)
     outcomes = simulate(program, problem, plan(RUNS), mutant.resident)

@@ -10,12 +10,13 @@ import itertools
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from mutants import MUTANTS
+from mutants import MUTANTS, TALL, build_unshared
 
 from monomoe_gen import host_build, simulate
 from monomoe_gen.cli import run as run_cli
@@ -39,8 +40,8 @@ PLAIN = replace(
     TOY, name="toy-plain", renormalize=False, experts=40, top_k=3, logits_dtype="bfloat16"
 )
 WIDE = replace(TOY, name="toy-wide", intermediate=256)
-TALL = replace(TOY, name="toy-tall", hidden=512)
 ODD = replace(TOY, name="toy-odd", hidden=768)
+BROAD = replace(TOY, name="toy-broad", hidden=4608)
 BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=64, top_k=8)
 
 # Together: ring depths from 2 up, stages of equal and different sizes, one or several down groups,
@@ -89,6 +90,20 @@ RAW_CASES = [
     (ODD, (6, 4, 384, 6, 128, 3, 5), 8, (3, 8, 1), "uniform"),  # the ring ends within a row
 ]  # fmt: skip
 
+# Every token tile; the input fits shared memory. One share of it for some warps and several, one
+# down group and three.
+TILE_CASES = [
+    (TOY, (4, 4, 128, 2, 128, 3, 4), 16, (16, 3, 16), "uniform"),
+    (SIGMOID, (5, 2, 256, 4, 128, 2, 3), 24, (24, 16, 24), "zipf"),
+    (TOY, (6, 4, 128, 2, 128, 3, 4), 32, (16, 32, 1), "ties"),
+    (TALL, (3, 4, 128, 1, 128, 4, 4), 32, (32, 16, 32), "uniform"),
+]  # fmt: skip
+
+# The input does not fit.
+BROAD_CASE = (BROAD, (9, 4, 512, 9, 128, 2, 2), 32, (16, 32, 16), "uniform")
+
+Builder = Callable[[KernelSpec], host_build.Program]
+
 needs_compiler = pytest.mark.skipif(not host_build.has_compiler(), reason="needs g++")
 
 
@@ -117,6 +132,28 @@ def test_raw_weights_give_the_same_layer(case: tuple) -> None:
         assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
 
 
+@needs_compiler
+@pytest.mark.parametrize("build", [host_build.build, build_unshared], ids=["shared", "unshared"])
+@pytest.mark.parametrize("case", TILE_CASES, ids=case_id)
+def test_every_token_tile_is_right_wherever_the_input_lies(case: tuple, build: Builder) -> None:
+    shape, schedule, tile, tokens, routing = case
+    spec = KernelSpec(shape, Schedule(*schedule), tile)
+    assert spec.geometry.x_in_shared
+    problem = make_problem(shape, tokens, routing)
+    for outcome in simulate.simulate(build(spec), problem, plan(SEEDS * len(POLICIES) // 2)):
+        assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
+
+
+@needs_compiler
+def test_an_input_that_does_not_fit_stays_in_the_workspace() -> None:
+    shape, schedule, tile, tokens, routing = BROAD_CASE
+    spec = KernelSpec(shape, Schedule(*schedule), tile)
+    assert not spec.geometry.x_in_shared
+    program, problem = host_build.build(spec), make_problem(shape, tokens, routing)
+    (outcome,) = simulate.simulate(program, problem, [Run("mixed", 0)])
+    assert outcome.ok, "\n".join(map(str, outcome.findings))
+
+
 def test_raw_cases_take_every_path() -> None:
     plans = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in RAW_CASES]
     for value_of in (
@@ -143,7 +180,7 @@ def test_there_are_500_pairs_of_kernel_and_scheduler() -> None:
 
 
 def test_cases_break_no_rule_but_those_of_speed() -> None:
-    for shape, schedule, tile, _, _ in CASES + RAW_CASES:
+    for shape, schedule, tile, _, _ in [*CASES, *RAW_CASES, *TILE_CASES, BROAD_CASE]:
         broken = violations(shape, Schedule(*schedule), KNOWN[DEFAULT], tile)
         assert {v.rule.name for v in broken} <= set(host_build.PERFORMANCE_RULES)
 
@@ -153,7 +190,7 @@ def test_cases_break_no_rule_but_those_of_speed() -> None:
 
 def find(name: str, folder: Path) -> tuple[str, list[simulate.Finding]]:
     mutant = next(m for m in MUTANTS if m.name == name)
-    program = host_build.build(mutant.spec, mutant.plant(folder))
+    program = mutant.build(folder)
     spec = mutant.spec
     problem = make_problem(spec.shape, mutant.tokens, mutant.routing, layout=spec.layout)
     runs = [Run("round_robin", 0)]
@@ -196,7 +233,7 @@ def test_a_race_names_both_sites_and_the_data(tmp_path: Path) -> None:
 def test_a_crash_ends_a_run_and_not_the_next(tmp_path: Path) -> None:
     mutant = replace(MUTANTS[0], file="ops/combine.cuh", old="    drain_partials(s, units);\n")
     mutant = replace(mutant, new="    __builtin_trap();\n")
-    program = host_build.build(mutant.spec, mutant.plant(tmp_path))
+    program = mutant.build(tmp_path)
     problem = make_problem(mutant.spec.shape, (1,), "uniform")
     outcomes = list(simulate.simulate(program, problem, plan(3)))
     assert [f.kind for outcome in outcomes for f in outcome.findings] == ["crash"] * 3
@@ -222,7 +259,7 @@ def test_too_many_tokens_are_refused() -> None:
 def test_a_kernel_that_does_not_compile_is_reported(tmp_path: Path) -> None:
     mutant = replace(MUTANTS[0], new="#error no such thing")
     with pytest.raises(CompileError, match="no such thing"):
-        host_build.build(mutant.spec, mutant.plant(tmp_path))
+        mutant.build(tmp_path)
 
 
 # -- the command

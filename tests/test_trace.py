@@ -122,9 +122,11 @@ def test_the_typical_ctas_are_the_first_the_median_and_the_last() -> None:
     assert list(one.parse().typical_ctas()) == [0]
 
 
-@pytest.mark.parametrize("shape", [(2, WARPS, 10), (2, 3, RECORDS), (WARPS, RECORDS), (0, 19, 256)])
+@pytest.mark.parametrize(
+    "shape", [(2, WARPS, 10), (2, 3, RECORDS), (WARPS, RECORDS), (0, WARPS, RECORDS)]
+)
 def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(MonomoeError, match="19 warps, 256 records"):
+    with pytest.raises(MonomoeError, match="19 warps, 1024 records"):
         parse(np.zeros(shape, dtype=np.uint64), MHZ)
 
 
@@ -152,7 +154,9 @@ def test_buffers_travel(trace: Trace) -> None:
     records = Buffer(grid=3).records
     assert len(pack(records)) < records.nbytes / 20
     assert (unpack(pack(records), 3) == records).all()
-    with pytest.raises(MonomoeError, match="time stamps of 2 CTAs, found 14592 words"):
+    with pytest.raises(
+        MonomoeError, match=f"time stamps of 2 CTAs, found {3 * WARPS * RECORDS} words"
+    ):
         unpack(pack(records), 2)
 
 

@@ -148,7 +148,7 @@ std::string waits() {
         if (thread.state == State::kDone) continue;
         const u64 object = thread.wait == Wait::kPoll ? 0 : thread.object;
         Group& group = groups[{thread.cta, thread.index / kLanes, static_cast<u32>(thread.wait), object, thread.parity, thread.pc}];
-        if (!group.lanes) group.first = &thread;
+        if (!group.lanes || !group.first->object) group.first = &thread;  // one that polls, not one that follows
         group.lanes |= 1u << thread.index % kLanes;
     }
     static const char* const kWaits[] = {"nothing", "barrier", "warp", "named barrier", "poll"};
