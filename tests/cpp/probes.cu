@@ -185,6 +185,8 @@ MONOMOE_DEVICE void probe_memory(const Probe& p) {
     device::wait_for_prerequisites();
     device::launch_dependents();
     const U32x2 two = device::load_behind(reinterpret_cast<const U32x2*>(row));
+    const U32x2 read = device::load_input(reinterpret_cast<const U32x2*>(row));
+    p.put(22, p.index, read.x + 3 * read.y);
     p.put(18, p.index, device::load_behind(row));
     p.put(19, p.index, static_cast<u32>(device::load_behind(reinterpret_cast<const device::Bf16*>(row) + 5)));
     p.put(20, p.index, two.x + 3 * two.y);
