@@ -23,8 +23,9 @@ from monomoe_gen.kernel import (
     capture,
     launch_moe,
 )
+from monomoe_gen.schedule import Router
 from monomoe_gen.shapes import Shape
-from monomoe_gen.workload import activations, rotation
+from monomoe_gen.workload import activations, rotation, routers_for
 
 LAUNCHES = 32  # nodes of a graph
 
@@ -73,7 +74,8 @@ class Inputs:
 
     x bf16 ``[B, H]`` for all launches, logits ``[LAUNCHES, B, E]`` in the shape's type, bias fp32
     ``[E]`` or None, ``experts`` int32 ``[LAUNCHES, most]``: the active experts of each launch,
-    ``counts`` of them. ``reuse_bytes`` stream between two uses of the same weights.
+    ``counts`` of them. ``reuse_bytes`` stream between two uses of the same weights. ``routers``
+    bf16 ``[LAUNCHES, E, H]`` give the logits for kernels that have the router inside, else None.
     """
 
     x: Tensor
@@ -82,6 +84,7 @@ class Inputs:
     experts: Tensor
     counts: tuple[int, ...]
     reuse_bytes: int
+    routers: Tensor | None = None
 
     @property
     def distinct_experts(self) -> float:
@@ -98,9 +101,16 @@ class Floors:
 
 
 def make_inputs(
-    shape: Shape, tokens: int, routing: str, l2_bytes: int, seed: int, device: torch.device
+    shape: Shape,
+    tokens: int,
+    routing: str,
+    l2_bytes: int,
+    seed: int,
+    device: torch.device,
+    router: Router = "logits",
 ) -> Inputs:
-    """The inputs of a graph, on ``device``.
+    """The inputs of a graph, on ``device``. A router of its own gives each launch its logits, as
+    close to the drawn ones as bf16 allows: the active experts are the same but for near-ties.
 
     Raises:
         MonomoeError: the weights would not be cold: less than twice ``l2_bytes`` between two uses.
@@ -115,13 +125,15 @@ def make_inputs(
     experts = np.zeros((LAUNCHES, max(drawn.distinct)), dtype=np.int32)
     for row, active in zip(experts, drawn.active, strict=True):
         row[: len(active)] = active
+    x = activations(shape, tokens, "gaussian", seed)
     return Inputs(
-        x=activations(shape, tokens, "gaussian", seed).to(device),
+        x=x.to(device),
         logits=drawn.logits.to(device, getattr(torch, shape.logits_dtype)),
         bias=None if drawn.bias is None else drawn.bias.to(device),
         experts=torch.from_numpy(experts).to(device),
         counts=tuple(drawn.distinct),
         reuse_bytes=drawn.reuse_bytes,
+        routers=routers_for(x, drawn.logits).to(device) if router == "weight" else None,
     )
 
 
@@ -132,13 +144,38 @@ def time_kernel(
     workspace: Workspace,
     effort: Effort,
 ) -> Timing:
-    """Times one kernel on the layer ``weights``."""
+    """Times one kernel on the layer ``weights``; with routers it is one that has them inside."""
     weights = replace(weights, bias=inputs.bias)
     y = torch.empty_like(inputs.x)
+    routed = inputs.logits if inputs.routers is None else inputs.routers
 
     def launch(i: int) -> None:
+        launch_moe(kernel, weights, inputs.x, routed[i], y, workspace)
+
+    return time_launches(launch, effort)
+
+
+def time_separate_router(
+    kernel: LoadedKernel,
+    weights: LayerWeights,
+    inputs: Inputs,
+    workspace: Workspace,
+    effort: Effort,
+) -> Timing:
+    """Times torch's bf16 GEMM of the routers, and behind each a kernel that is given logits.
+
+    The GEMM's result goes nowhere, so that nothing is spent on converting it.
+    """
+    weights = replace(weights, bias=inputs.bias)
+    assert inputs.routers is not None, "inputs without routers"
+    y, routers = torch.empty_like(inputs.x), inputs.routers
+    product = inputs.x.new_empty(inputs.logits[0].shape)
+
+    def launch(i: int) -> None:
+        torch.mm(inputs.x, routers[i].T, out=product)
         launch_moe(kernel, weights, inputs.x, inputs.logits[i], y, workspace)
 
+    launch(0)  # cuBLAS starts up outside of the graph
     return time_launches(launch, effort)
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 from monomoe_gen.device import DEFAULT, Device
 from monomoe_gen.errors import DatabaseError, NoKernel
 from monomoe_gen.paths import data_dir
-from monomoe_gen.schedule import KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.strict import read_json
 
@@ -30,7 +30,8 @@ class Kernel:
     """One compiled kernel: ``<id>.cu`` and ``<id>.cubin`` beside the table.
 
     `token_tile` is the most tokens it takes, `threads` the CTA size, `shared_bytes` its dynamic
-    shared memory, `registers` are per thread, `layout` is how its weights lie in memory.
+    shared memory, `registers` are per thread, `layout` is how its weights lie in memory. `router`
+    and `pdl` are as in `KernelSpec`.
     """
 
     id: str
@@ -45,10 +46,14 @@ class Kernel:
     compiler: str
     cubin_sha256: str
     layout: Layout = "packed"
+    router: Router = "logits"
+    pdl: bool = False
 
     @property
     def spec(self) -> KernelSpec:
-        return KernelSpec(self.shape, self.schedule, self.token_tile, self.layout)
+        return KernelSpec(
+            self.shape, self.schedule, self.token_tile, self.layout, self.router, self.pdl
+        )
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,9 @@ class Origin:
 class Entry:
     """The kernel (its id) for `model`, measured with `tuned_at` tokens, good for `capacity`.
 
-    `layout` is the kernel's. Its time lies in `low_us` to `high_us`, None if nobody knows; the
-    schedules of `ties` (ids) could not be told apart from the fastest. A table of older versions
-    lacks the three.
+    `layout` and `router` are the kernel's. Its time lies in `low_us` to `high_us`, None if nobody
+    knows; the schedules of `ties` (ids) could not be told apart from the fastest. A table of older
+    versions lacks these fields.
     """
 
     model: str
@@ -81,11 +86,12 @@ class Entry:
     low_us: float | None = None
     high_us: float | None = None
     ties: tuple[str, ...] = ()
+    router: Router = "logits"
 
     @property
-    def key(self) -> tuple[str, Layout, int]:
-        """What a table has one entry for: model, layout of the weights, tokens."""
-        return self.model, self.layout, self.tuned_at
+    def key(self) -> tuple[str, Layout, Router, int]:
+        """What a table has one entry for: model, layout of the weights, router, tokens."""
+        return self.model, self.layout, self.router, self.tuned_at
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,16 @@ def table_folder(gpu: str = DEFAULT) -> Path:
     return data_dir("generated") / gpu
 
 
-def lookup(table: Table, model: str, tokens: int, layout: Layout = "packed") -> Match:
+def lookup(
+    table: Table,
+    model: str,
+    tokens: int,
+    layout: Layout = "packed",
+    router: Router = "logits",
+) -> Match:
     """The kernel for `tokens` tokens of `model` whose weights lie as `layout` says.
+
+    One that is given logits, or one of `router` "weight".
 
     An entry tuned for exactly that count, else the nearest tuned below whose capacity suffices,
     else the smallest tuned above.
@@ -123,7 +137,8 @@ def lookup(table: Table, model: str, tokens: int, layout: Layout = "packed") -> 
     Raises:
         NoKernel: the model is unknown, or no entry of the layout takes that many tokens.
     """
-    own = [entry for entry in table.entries if entry.model == model]
+    every = [entry for entry in table.entries if entry.model == model]
+    own = [entry for entry in every if entry.router == router]
     entries = [entry for entry in own if entry.layout == layout]
     fits = [entry for entry in entries if entry.capacity >= tokens > 0]
     below = [entry for entry in fits if entry.tuned_at <= tokens]
@@ -143,6 +158,11 @@ def lookup(table: Table, model: str, tokens: int, layout: Layout = "packed") -> 
         raise NoKernel(
             f"{request}, {layout} weights",
             f"the table has {own[0].layout} weights for this model; run `{tune} --layout {layout}`",
+        )
+    if every:
+        raise NoKernel(
+            f"{request}, router: {router}",
+            f"the table has only kernels of router: {every[0].router} for this model",
         )
     models = ", ".join(sorted({entry.model for entry in table.entries})) or "no model"
     raise NoKernel(request, f"the table has {models}; run `{tune}` to add one")
@@ -182,7 +202,12 @@ def dump(table: Table) -> str:
     kernels = tuple(sorted(table.kernels, key=lambda k: k.id))
     entries = tuple(sorted(table.entries, key=lambda e: e.key))
     file = _File(FORMAT, table.device, kernels, entries)
-    return json.dumps(dataclasses.asdict(file), indent=1, ensure_ascii=False) + "\n"
+    text = dataclasses.asdict(file)
+    for row in (*text["kernels"], *text["entries"]):
+        for name, usual in (("router", "logits"), ("pdl", False)):
+            if row.get(name) == usual:
+                del row[name]
+    return json.dumps(text, indent=1, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)
@@ -201,7 +226,7 @@ def _problems(file: _File) -> Iterator[str]:
     if len(kernels) < len(file.kernels):
         yield "two kernels have the same id"
     if len({e.key for e in file.entries}) < len(file.entries):
-        yield "two entries have the same model, layout and tuned_at"
+        yield "two entries have the same model, layout, router and tuned_at"
     for e in file.entries:
         name = f"entry {e.model}, tuned_at {e.tuned_at}"
         kernel = kernels.get(e.kernel)
@@ -209,6 +234,8 @@ def _problems(file: _File) -> Iterator[str]:
             yield f"{name}: no kernel {e.kernel} of this model"
         elif kernel.layout != e.layout:
             yield f"{name}: layout {e.layout}, but {e.kernel} takes {kernel.layout} weights"
+        elif kernel.router != e.router:
+            yield f"{name}: router {e.router}, but {e.kernel} has router {kernel.router}"
         elif not 1 <= e.tuned_at <= e.capacity <= kernel.token_tile:
             yield (
                 f"{name}: capacity {e.capacity} must be tuned_at to {kernel.token_tile}, "

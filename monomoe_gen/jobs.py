@@ -45,9 +45,11 @@ def compile_floors(device: Device) -> Floors:
     )
 
 
-def image(binary: KernelBinary, grid: int) -> Image:
-    """A compiled kernel as the worker loads it."""
-    return Image(binary.kernel_name, binary.cubin, grid, binary.threads, binary.shared_bytes)
+def image(binary: KernelBinary, grid: int, spec: KernelSpec | None = None) -> Image:
+    """A compiled kernel as the worker loads it; ``spec`` is that of a variant."""
+    router, pdl = (spec.router, spec.pdl) if spec else ("logits", False)
+    size = binary.threads, binary.shared_bytes
+    return Image(binary.kernel_name, binary.cubin, grid, *size, router, pdl)
 
 
 def measure(
@@ -61,6 +63,7 @@ def measure(
     seed: int = 0,
     weights: Weights | None = None,
     report: bool = False,
+    logits_kernel: Image | None = None,
 ) -> Measure:
     """The request to validate and time ``kernel``, which was compiled from ``spec``."""
     return Measure(
@@ -75,6 +78,7 @@ def measure(
         layout=spec.layout,
         weights=weights,
         report=report,
+        logits_kernel=logits_kernel,
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from monomoe_gen import programmatic
 from monomoe_gen.errors import EnvironmentProblem, LaunchError
 from monomoe_gen.schedule import HEADER_BYTES
 
@@ -92,6 +93,7 @@ class LoadedKernel:
     device: int
     registers: int
     function: Any
+    pdl: bool = False
 
     @classmethod
     def from_cubin(
@@ -102,6 +104,7 @@ class LoadedKernel:
         threads: int,
         shared_bytes: int,
         device: int | None = None,
+        pdl: bool = False,
     ) -> LoadedKernel:
         """Loads ``kernel_name`` on CUDA ``device`` (None: torch's current one).
 
@@ -109,6 +112,8 @@ class LoadedKernel:
             grid: CTAs of a launch; all of them must be resident at the same time, one per SM.
             threads: threads of a CTA.
             shared_bytes: dynamic shared memory of a CTA.
+            pdl: launches may begin before the kernel ahead of them in the stream has ended; only
+                for a kernel that waits for it itself (`KernelSpec.pdl`).
 
         Raises:
             LaunchError: the driver refuses the cubin, or the grid cannot be co-resident.
@@ -135,7 +140,7 @@ class LoadedKernel:
                 ) from error
         sms = torch.cuda.get_device_properties(index).multi_processor_count
         check_residency(kernel_name, grid, sms, resident)
-        return cls(kernel_name, grid, threads, shared_bytes, index, registers, loaded)
+        return cls(kernel_name, grid, threads, shared_bytes, index, registers, loaded, pdl)
 
     def launch(self, arguments: Sequence[np.generic], stream: int) -> None:
         """Enqueues one launch on the raw CUDA ``stream`` handle of this kernel's device.
@@ -143,11 +148,22 @@ class LoadedKernel:
         ``arguments`` are NumPy scalars of exactly the parameters' widths; `address` gives pointers.
         """
         try:
+            if self.pdl:
+                self._launch_early(arguments, stream)
+                return
             self.function(
                 (self.grid,), (self.threads,), arguments, self.shared_bytes, _Stream(stream)
             )
         except _driver_errors() as error:
             raise LaunchError(launch_failure(self.name, error)) from error
+
+    def _launch_early(self, arguments: Sequence[np.generic], stream: int) -> None:
+        with torch.cuda.device(self.device):
+            code = programmatic.launch(
+                self.function.ptr, self.grid, self.threads, self.shared_bytes, stream, arguments
+            )
+        if code:
+            raise require_cupy()[0].CUDADriverError(code)
 
 
 def launch_failure(name: str, error: Exception) -> str:
@@ -198,6 +214,8 @@ def launch_moe(
     records: Tensor | None = None,
 ) -> None:
     """One layer on torch's current stream: x ``[B, H]``, logits ``[B, E]`` -> y ``[B, H]``.
+
+    ``logits`` is the router's weight ``[E, H]`` for a kernel that has the router inside.
 
     ``records`` is the buffer that a traced kernel, and no other, fills (see `trace.parse`).
 

@@ -33,7 +33,7 @@ from monomoe_gen.errors import (
     NoKernel,
 )
 from monomoe_gen.kernel import LoadedKernel
-from monomoe_gen.schedule import Layout, require_layout
+from monomoe_gen.schedule import Layout, Router, require_layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.workspaces import device_index
 
@@ -74,14 +74,17 @@ class Plan:
     fallback: Fallback | None
     require_tuned: bool
     layout: Layout = "packed"
+    router: Router = "logits"
     name: str = ""
     _choices: dict[tuple[str, int, int], Choice] = field(default_factory=dict)
 
     @cached_property
     def kernels(self) -> tuple[dispatch.Kernel, ...]:
-        """The table's kernels of the model and layout."""
-        asked = self.shape.name, self.layout
-        return tuple(k for k in self.table.table.kernels if (k.shape.name, k.layout) == asked)
+        """The table's kernels of the model, layout and router."""
+        asked = self.shape.name, self.layout, self.router
+        return tuple(
+            k for k in self.table.table.kernels if (k.shape.name, k.layout, k.router) == asked
+        )
 
     @cached_property
     def half_bytes(self) -> int:
@@ -134,7 +137,9 @@ class Plan:
         title = f"{self.shape.name}, {tokens} tokens"
         match, nearest = None, ""
         try:
-            match = dispatch.lookup(self.table.table, self.shape.name, tokens, self.layout)
+            match = dispatch.lookup(
+                self.table.table, self.shape.name, tokens, self.layout, self.router
+            )
         except NoKernel as error:
             if self.require_tuned:
                 raise
@@ -176,6 +181,7 @@ class Plan:
                 kernel.threads,
                 kernel.shared_bytes,
                 index,
+                kernel.pdl,
             )
         return _LOADED[key]
 
@@ -194,6 +200,7 @@ def make_plan(
     on_missing: OnMissing = "error",
     fallback: Fallback | None = None,
     layout: Layout = "packed",
+    router: Router = "logits",
 ) -> Plan:
     """The plan for a model of the table, or for a `Shape`; an equal one is shared.
 
@@ -212,18 +219,20 @@ def make_plan(
     required = _tuned_is_required()
     strict = on_missing == "error" or required
     if (known is None and isinstance(model, str)) or strict:
-        dispatch.lookup(table.table, name, 1, layout)  # raises, and says what there is
+        dispatch.lookup(table.table, name, 1, layout, router)  # raises, and says what there is
     shape = model if isinstance(model, Shape) else known
     assert shape, "lookup has raised"
     if known and dataclasses.replace(shape, source="") != dataclasses.replace(known, source=""):
         raise MonomoeError(
             f"the kernels of {name} are for {_dimensions(known)}; asked for {_dimensions(shape)}"
         )
-    plan = Plan(table, shape, on_missing, fallback, required, layout)
+    plan = Plan(table, shape, on_missing, fallback, required, layout, router)
     digest = hashlib.sha256(dispatch.dump(table.table).encode()).hexdigest()[:8]
     number = 1
     while True:
-        suffix = ("" if layout == "packed" else f"-{layout}") + (f"#{number}" if number > 1 else "")
+        suffix = "" if layout == "packed" else f"-{layout}"
+        suffix += "" if router == "logits" else "-router"
+        suffix += f"#{number}" if number > 1 else ""
         plan.name = f"{name}@{digest}{suffix}"
         present = _PLANS.setdefault(plan.name, plan)
         if present is plan or _same(present, plan):
@@ -258,7 +267,7 @@ def announce(plan: Plan, choice: Choice) -> None:
 
 
 def _same(one: Plan, other: Plan) -> bool:
-    fields = ("table", "shape", "on_missing", "fallback", "require_tuned", "layout")
+    fields = ("table", "shape", "on_missing", "fallback", "require_tuned", "layout", "router")
     return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 

@@ -23,13 +23,18 @@ Env = dict[str, str | int | float | bool | None]
 
 @dataclass(frozen=True, config=_STRICT)
 class Image:
-    """A cubin and how to launch it (see `kernel.LoadedKernel.from_cubin`)."""
+    """A cubin and how to launch it (see `kernel.LoadedKernel.from_cubin`).
+
+    A kernel of ``router`` "weight" takes the router's weight where others take logits.
+    """
 
     name: str
     cubin: bytes
     grid: int
     threads: int
     shared_bytes: int
+    router: Literal["logits", "weight"] = "logits"
+    pdl: bool = False
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -61,7 +66,9 @@ class Measure:
     """Validate and time one kernel on one shape (``Shape.to_dict()``) for some token counts.
 
     ``layout`` is that of its weights, ``half_bytes`` the workspace half it needs. ``validate`` runs
-    every validation case first; ``timed`` is None for a request that only validates. ``weights`` is
+    every validation case first; ``timed`` is None for a request that only validates.
+    ``logits_kernel`` is what a kernel with the router inside is compared with, behind a GEMM of the
+    same router; it needs no larger workspace. ``weights`` is
     None for drawn ones. ``report`` asks for the comparisons of every validated case; it goes with
     drawn weights only.
     """
@@ -77,6 +84,7 @@ class Measure:
     layout: Literal["packed", "raw"] = "packed"
     weights: Weights | None = None
     report: bool = False
+    logits_kernel: Image | None = None
     kind: Literal["measure"] = "measure"
 
 
@@ -141,7 +149,8 @@ class Cell:
 
     ``status`` is ok, wrong or unstable, with a ``message`` unless ok. ``samples`` are microseconds
     per launch of each timed replay, empty if nothing was timed. ``env`` is the state of the GPU
-    right after. ``cases`` is what a report is about, empty if none was asked for.
+    right after. ``cases`` is what a report is about, empty if none was asked for. ``separate_us``
+    is the time per launch of torch's GEMM and ``logits_kernel`` together, if that was given.
     """
 
     tokens: int
@@ -150,6 +159,7 @@ class Cell:
     errors: dict[str, CellErrors] = Field(default_factory=dict)
     samples: tuple[PositiveFloat, ...] = ()
     floor: Floor | None = None
+    separate_us: PositiveFloat | None = None
     distinct_experts: float | None = None
     reuse_bytes: int | None = None
     env: Env = Field(default_factory=dict)

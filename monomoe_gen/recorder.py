@@ -32,9 +32,11 @@ def record(
     size = (LAUNCHES, kernel.grid, WARPS, RECORDS)
     buffers = torch.zeros(size, dtype=torch.int64, device=inputs.x.device)
 
+    routed = inputs.logits if inputs.routers is None else inputs.routers
+
     def body() -> None:
         for i in range(LAUNCHES):
-            launch_moe(kernel, weights, inputs.x, inputs.logits[i], y, workspace, buffers[i])
+            launch_moe(kernel, weights, inputs.x, routed[i], y, workspace, buffers[i])
 
     graph = capture(body)
     for _ in range(WARMUPS):

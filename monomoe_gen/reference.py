@@ -21,6 +21,35 @@ ByExpert = Tensor | Mapping[int, Tensor]
 """One tensor per expert: a tensor's first dimension, or a mapping that holds the active ones."""
 
 
+def router_logits(x: Tensor, router: Tensor, shape: Shape) -> Tensor:
+    """x bf16 ``[B, H]`` @ router bf16 ``[E, H]`` ^T -> ``[B, E]`` in the shape's ``logits_dtype``.
+
+    The same bits as a kernel that has the router inside: exact products, added in fp32 in the order
+    that `templates/ops/router.cuh` fixes, whatever the schedule; one rounding to bf16 where logits
+    are bf16.
+    """
+    warps, lanes, columns = 8, 32, 8
+    missing = -x.shape[1] % (warps * lanes * columns)
+    x, router = (torch.nn.functional.pad(t.float(), (0, missing)) for t in (x, router))
+    split = (-1, warps, lanes, columns)
+    experts = router.unflatten(-1, split)
+    rows = []
+    for row in x:  # one at a time: the products of all would not fit
+        products = row.unflatten(-1, split) * experts
+        sums = torch.zeros(products.shape[0], warps, lanes, device=x.device)
+        for i in range(products.shape[1]):
+            for column in range(columns):
+                sums = sums + products[:, i, :, :, column]
+        while sums.shape[-1] > 1:
+            sums = sums[..., ::2] + sums[..., 1::2]
+        total = torch.zeros_like(sums[:, 0, 0])
+        for warp in range(warps):
+            total = total + sums[:, warp, 0]
+        rows.append(total)
+    logits = torch.stack(rows) if rows else x.new_empty(0, router.shape[0])
+    return logits.to(torch.bfloat16 if shape.logits_dtype == "bfloat16" else torch.float32)
+
+
 def router_scores(logits: Tensor, scoring: str) -> Tensor:
     """``[..., E]`` logits -> fp32 scores, defined for every input and correctly rounded.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from monomoe_gen import dispatch, jobs
@@ -14,18 +14,23 @@ from monomoe_gen.errors import EnvironmentProblem, MonomoeError, NoKernel
 from monomoe_gen.protocol import Cell, Image
 from monomoe_gen.render import render
 from monomoe_gen.report import Result
-from monomoe_gen.schedule import KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
 
 
 @dataclass(frozen=True)
 class Target:
-    """A kernel and the token counts it is measured for."""
+    """A kernel and the token counts it is measured for.
+
+    ``logits_image`` is the kernel of the same schedule that is given logits, for one that has the
+    router inside.
+    """
 
     spec: KernelSpec
     image: Image
     tokens: tuple[int, ...]
+    logits_image: Image | None = None
 
 
 def require_device() -> Device:
@@ -73,6 +78,17 @@ def dispatched_targets(
             )
             targets.append(Target(kernel.spec, image, tuple(chosen[kernel.id])))
     return targets
+
+
+def variant_target(target: Target, device: Device, router: Router, pdl: bool) -> Target:
+    """The variant of a kernel, compiled now.
+
+    Raises:
+        CompileError: it does not compile.
+    """
+    spec = replace(target.spec, router=router, pdl=pdl)
+    image = jobs.image(compile_source(render(spec), device.arch), spec.schedule.grid, spec)
+    return Target(spec, image, target.tokens, target.image if router == "weight" else None)
 
 
 def schedule_target(

@@ -68,17 +68,24 @@ def render(spec: KernelSpec, templates: Path | None = None, trace: bool = False)
         "geometry": spec.geometry,
         "token_tile": spec.token_tile,
         "layout": spec.layout,
+        "router": spec.router,
+        "pdl": spec.pdl,
         "kernel_name": kernel_name,
         "parameters": _parameters(spec.schedule),
         "rules": [rule for rule in RULES if rule.cuda],
         "trace": trace,
     }
+    variant = "" if spec.layout == "packed" else f" --layout {spec.layout}"
+    variant += "" if spec.router == "logits" else f" --router {spec.router}"
+    variant += " --pdl" if spec.pdl else ""
     arguments = ",".join(f"{name}={value}" for name, value in spec.schedule.to_dict().items())
     provenance = [
         f"shape {spec.shape.name}, up to {spec.token_tile} tokens, schedule {spec.schedule.id}"
-        f"{'' if spec.layout == 'packed' else f', {spec.layout} weights'}",
+        f"{'' if spec.layout == 'packed' else f', {spec.layout} weights'}"
+        f"{'' if spec.router == 'logits' else ', router inside'}"
+        f"{', programmatic dependent launch' if spec.pdl else ''}",
         f"rebuild: monomoe-gen render --model {spec.shape.name} --token-tile {spec.token_tile}"
-        f"{'' if spec.layout == 'packed' else f' --layout {spec.layout}'} --schedule {arguments}",
+        f"{variant} --schedule {arguments}",
     ]
     texts, sources_hash = _render("monomoe.cu", context, provenance, templates)
     geometry = spec.geometry

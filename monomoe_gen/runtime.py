@@ -18,10 +18,10 @@ from torch import Tensor
 
 from monomoe_gen import dispatch
 from monomoe_gen.device import DEFAULT, current_device
-from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError
 from monomoe_gen.kernel import LayerWeights
 from monomoe_gen.plan import Fallback, KernelTable, OnMissing, Plan, make_plan
-from monomoe_gen.schedule import Layout
+from monomoe_gen.schedule import Layout, Router
 from monomoe_gen.shapes import Shape
 from monomoe_gen.torch_op import WORKSPACES, require, require_weights
 from monomoe_gen.weights import lay_out
@@ -58,13 +58,18 @@ class MoELayer(torch.nn.Module):
     w2: Tensor
     w2_scale: Tensor
     bias: Tensor | None
+    router: Tensor | None
 
-    def __init__(self, plan: Plan, weights: LayerWeights) -> None:
+    def __init__(self, plan: Plan, weights: LayerWeights, router: Tensor | None = None) -> None:
         super().__init__()
         self.plan = plan
         self.plan_name = plan.name
         for name, tensor in vars(weights).items():
             self.register_buffer(name, tensor, persistent=False)
+        if router is None:
+            self.router = None
+        else:
+            self.register_buffer("router", router, persistent=False)
 
     @classmethod
     def from_weights(
@@ -78,6 +83,7 @@ class MoELayer(torch.nn.Module):
         bias: Tensor | None = None,
         *,
         layout: Layout = "packed",
+        router: Tensor | None = None,
         on_missing: OnMissing = "error",
         fallback: Fallback | None = None,
     ) -> MoELayer:
@@ -93,6 +99,8 @@ class MoELayer(torch.nn.Module):
             layout: ``packed`` copies ``w13`` and ``w2`` into the order of the kernels, and the
                 given ones may be freed. ``raw`` uses them in place, so that other kernels can
                 read the same memory: contiguous, from a multiple of 16 bytes.
+            router: the router's weight, bf16 ``[E, H]``, for kernels that compute the logits
+                themselves: the layer is then called with x alone.
             on_missing: what to do where no kernel may run (another GPU, a part of one, a cubin
                 that is not the table's, a model that the table lacks): raise, or fall back.
             fallback: serves these cases and token counts beyond the largest kernel. By default it
@@ -109,30 +117,36 @@ class MoELayer(torch.nn.Module):
             DatabaseError: a cubin is missing, or is not the table's.
             LaunchError: a kernel does not load, or its grid cannot be resident as a whole.
         """
-        plan = make_plan(table, model, on_missing, fallback, layout)
+        inside: Router = "logits" if router is None else "weight"
+        plan = make_plan(table, model, on_missing, fallback, layout, inside)
         shape, device = plan.shape, w13.device
         if device.type not in ("cpu", "cuda"):
             raise EnvironmentProblem(f"the weights are on {device}; move them to a CUDA device")
         e, n, h = shape.experts, shape.intermediate, shape.hidden
         require("w13", w13, (e, 2 * n, h), torch.float8_e4m3fn, device)
         require("w2", w2, (e, h, n), torch.float8_e4m3fn, device)
+        if router is not None:
+            require("router", router, (e, h), torch.bfloat16, device)
         if device.type == "cuda" and plan.prepare(device):
             WORKSPACES.reserve(device, plan.half_bytes)
         kernel_w13, kernel_w2 = lay_out(layout, w13, w2)
         weights = LayerWeights(kernel_w13, w13_scale, kernel_w2, w2_scale, bias)
         require_weights(weights, shape, device, layout)
-        return cls(plan, weights)
+        return cls(plan, weights, router)
 
     @property
     def shape(self) -> Shape:
         return self.plan.shape
 
-    def forward(self, x: Tensor, router_logits: Tensor, out: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, router_logits: Tensor | None = None, out: Tensor | None = None
+    ) -> Tensor:
         """The layer's output bf16 ``[B, H]``, in ``out`` if given.
 
         Args:
             x: bf16 ``[B, H]``, contiguous.
-            router_logits: ``[B, E]`` in the shape's ``logits_dtype``, contiguous.
+            router_logits: ``[B, E]`` in the shape's ``logits_dtype``, contiguous; None for a layer
+                that has its router's weight.
             out: bf16 ``[B, H]``, contiguous, or None for a new tensor.
 
         Runs on torch's current stream and does not wait for it. Launches of one stream share a
@@ -146,8 +160,14 @@ class MoELayer(torch.nn.Module):
             MonomoeError: a tensor does not fit.
             LaunchError: the driver refuses the launch.
         """
+        if (router_logits is None) == (self.router is None):
+            raise MonomoeError(
+                "a layer made with a router's weight takes x alone, any other one x and "
+                f"router_logits; this one has {'a' if self.router is not None else 'no'} router"
+            )
+        routed = self.router if router_logits is None else router_logits
         arguments = (
-            x, router_logits, self.w13, self.w13_scale, self.w2, self.w2_scale, self.bias,
+            x, routed, self.w13, self.w13_scale, self.w2, self.w2_scale, self.bias,
             self.plan_name,
         )  # fmt: skip
         if out is None:

@@ -30,6 +30,9 @@ ROW_PAD = 64  # bytes between activation rows; keeps 16-byte B operand loads fre
 Layout = Literal["packed", "raw"]
 """Of the weights: regrouped for the kernel, or as the checkpoint has them (see `weights`)."""
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+Router = Literal["logits", "weight"]
+"""What a kernel routes by: logits that it is given, or the router's weight, which it multiplies."""
+ROUTERS: tuple[Router, ...] = get_args(Router)
 HEADER_BYTES = 128  # workspace header: done counter, epoch, dirty bytes of either half
 H_STAGING_BYTES = (
     40 * 1024
@@ -116,23 +119,42 @@ def require_layout(name: str) -> Layout:
 class KernelSpec:
     """What one kernel is generated from.
 
-    `token_tile` is the number of tokens it can take, `layout` how its weights lie in memory. The
-    layout changes no byte count and no rule.
+    `token_tile` is the number of tokens it can take, `layout` how its weights lie in memory. A
+    kernel of `router` "weight" takes the router's weight bf16 ``[E, H]`` where others take logits.
+    With `pdl` it begins before the kernel ahead of it in the stream has ended (programmatic
+    dependent launch). None of them changes a rule or the shared memory.
     """
 
     shape: Shape
     schedule: Schedule
     token_tile: int = 8
     layout: Layout = "packed"
+    router: Router = "logits"
+    pdl: bool = False
 
     def __post_init__(self) -> None:
         if self.token_tile not in TOKEN_TILES:
             raise MonomoeError(f"token tile must be one of {TOKEN_TILES}, found {self.token_tile}")
         require_layout(self.layout)
+        if self.router not in ROUTERS:
+            raise MonomoeError(f"a router is one of {', '.join(ROUTERS)}, found {self.router!r}")
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """What sets it apart from the usual kernel of its schedule."""
+        return tuple(
+            name
+            for name, chosen in (
+                (self.layout, self.layout != "packed"),
+                ("router", self.router == "weight"),
+                ("pdl", self.pdl),
+            )
+            if chosen
+        )
 
     @property
     def id(self) -> str:
-        suffix = "" if self.layout == "packed" else f"-{self.layout}"
+        suffix = "".join(f"-{name}" for name in self.variants)
         return f"{self.shape.name}-t{self.token_tile}-{self.schedule.id}{suffix}"
 
     @property
@@ -142,7 +164,7 @@ class KernelSpec:
 
     @cached_property
     def geometry(self) -> Geometry:
-        return Geometry(self.shape, self.schedule, self.token_tile)
+        return Geometry(self.shape, self.schedule, self.token_tile, self.router)
 
 
 @dataclass(frozen=True)
@@ -156,6 +178,7 @@ class Geometry:
     shape: Shape
     schedule: Schedule
     token_tile: int
+    router: Router = "logits"
 
     threads = 32 * WARPS
     mma_warps = MMA_WARPS
@@ -324,7 +347,8 @@ class Geometry:
         rows = self.token_tile * self.shape.top_k
         partials = (self.down_groups - 1) * self.token_tile * self.shape.hidden
         packets = self.token_tile * self.shape.hidden // SCALE_BLOCK * INPUT_PACKET_BYTES
-        return _up(4 * (rows * self.shape.intermediate + partials) + packets, 128)
+        logits = self.token_tile * self.shape.experts if self.router == "weight" else 0
+        return _up(4 * (rows * self.shape.intermediate + partials + logits) + packets, 128)
 
     @property
     def workspace_bytes(self) -> int:

@@ -22,11 +22,12 @@ from torch import Tensor
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.host_build import Program
 from monomoe_gen.ordered import moe_sums
-from monomoe_gen.schedule import Geometry, KernelSpec, Layout
+from monomoe_gen.reference import router_logits
+from monomoe_gen.schedule import Geometry, KernelSpec, Layout, Router
 from monomoe_gen.shapes import Shape
 from monomoe_gen.sites import Namer
 from monomoe_gen.weights import BlockWeights, lay_out
-from monomoe_gen.workload import activations, block_weights, rotation
+from monomoe_gen.workload import activations, block_weights, rotation, router_weight
 
 POLICIES = (
     "round_robin",
@@ -118,11 +119,22 @@ class Problem:
     def sums(self, spec: KernelSpec) -> list[Tensor]:
         """The same before it is rounded, fp32."""
         given = {(name, launch): tensor for name, launch, tensor in self.inputs}
+        router = given.get(("router", None))
         weights = (self.layer.w13, self.layer.w13_scale, self.layer.w2, self.layer.w2_scale)
         return [
-            moe_sums(spec, given["x", i], given["logits", i], *weights, given.get(("bias", i)))
+            moe_sums(
+                spec,
+                given["x", i],
+                given["logits", i] if router is None else _logits(given["x", i], router, spec),
+                *weights,
+                given.get(("bias", i)),
+            )
             for i in range(len(self.tokens))
         ]
+
+
+def _logits(x: Tensor, router: Tensor, spec: KernelSpec) -> Tensor:
+    return router_logits(x, router, spec.shape)
 
 
 def make_problem(
@@ -131,10 +143,13 @@ def make_problem(
     routing: str,
     seed: int = 0,
     layout: Layout = "packed",
+    router: Router = "logits",
 ) -> Problem:
     """Draws one launch for each entry of ``tokens``; all share the weights.
 
-    In every second launch the last token is all zero.
+    In every second launch the last token is all zero. With ``router`` "weight" the launches share a
+    router's weight, and ``routing`` "ties" gives half of the experts the rows of the others; no
+    other routing makes a difference then.
     """
     layer = block_weights(shape, "gaussian", seed)
     w13, w2 = lay_out(layout, layer.w13, layer.w2)
@@ -144,13 +159,20 @@ def make_problem(
         ("w2", None, w2),
         ("w2_scale", None, layer.w2_scale),
     ]
+    if router == "weight":
+        weight = router_weight(shape, seed)
+        if routing == "ties":
+            weight[shape.experts // 2 :] = weight[: (shape.experts + 1) // 2].clone()
+        inputs.append(("router", None, weight))
     for i, count in enumerate(tokens):
         drawn = rotation(shape, count, routing, 1, 0, seed + i)
         logits = drawn.logits[0].to(getattr(torch, shape.logits_dtype))
         x = activations(shape, count, "student_t3" if i % 2 else "gaussian", seed + i)
         if i % 2:
             x[-1] = 0  # h is zero too, which is what the hand-off takes for "not there yet"
-        inputs += [("x", i, x), ("logits", i, logits)]
+        inputs.append(("x", i, x))
+        if router == "logits":
+            inputs.append(("logits", i, logits))
         if drawn.bias is not None:
             inputs.append(("bias", i, drawn.bias))
     return Problem(shape, tuple(tokens), layer, tuple(inputs))

@@ -18,7 +18,7 @@ from monomoe_gen.errors import MonomoeError
 from monomoe_gen.kernel import LayerWeights, LoadedKernel, Workspace, launch_moe
 from monomoe_gen.protocol import Image, Timed, Weights
 from monomoe_gen.reference import ExpertWeights
-from monomoe_gen.schedule import Layout
+from monomoe_gen.schedule import Layout, Router
 from monomoe_gen.shapes import Shape
 from monomoe_gen.validate import Problem, make_problem
 from monomoe_gen.weights import BlockWeights, lay_out
@@ -60,19 +60,19 @@ class Testbed:
 
         return self._once(("layer", "checkpoint" if self.weights else distribution), make)
 
-    def problems(self, tokens: int) -> tuple[Problem, ...]:
+    def problems(self, tokens: int, router: Router = "logits") -> tuple[Problem, ...]:
         """Every validation case with its answers."""
 
         def make() -> tuple[Problem, ...]:
             return tuple(
-                make_problem(self.shape, *self.layer(case.weights), tokens, case, self.seed)
+                make_problem(self.shape, *self.layer(case.weights), tokens, case, self.seed, router)
                 for case in validation_cases()
             )
 
-        return self._once(("problems", tokens), make)
+        return self._once(("problems", tokens, router), make)
 
     def comparisons(
-        self, tokens: int, kernel: LoadedKernel, workspace: Workspace
+        self, tokens: int, kernel: LoadedKernel, workspace: Workspace, router: Router = "logits"
     ) -> tuple[Comparison, ...]:
         """What ``kernel`` gives for every validation case, next to full precision.
 
@@ -83,7 +83,7 @@ class Testbed:
             raise MonomoeError("a report needs drawn weights: leave the checkpoint away")
 
         def launch(problem: Problem, y: Tensor) -> None:
-            launch_moe(kernel, problem.weights, problem.x, problem.logits, y, workspace)
+            launch_moe(kernel, problem.weights, problem.x, problem.routed, y, workspace)
 
         def unquantized(distribution: str) -> ExpertWeights:
             return lambda expert: expert_weights(self.shape, expert, distribution, self.seed, CUDA)
@@ -96,18 +96,18 @@ class Testbed:
                 problem,
                 launch,
             )
-            for problem in self.problems(tokens)
+            for problem in self.problems(tokens, router)
         )
 
-    def inputs(self, tokens: int, routing: str) -> bench.Inputs:
+    def inputs(self, tokens: int, routing: str, router: Router = "logits") -> bench.Inputs:
         """What timed launches read."""
 
         def make() -> bench.Inputs:
             return bench.make_inputs(
-                self.shape, tokens, routing, self.device.l2_bytes, self.seed, CUDA
+                self.shape, tokens, routing, self.device.l2_bytes, self.seed, CUDA, router
             )
 
-        return self._once(("inputs", tokens, routing), make)
+        return self._once(("inputs", tokens, routing, router), make)
 
     def floors(self, tokens: int, routing: str, timed: Timed) -> bench.Floors:
         """The floors under the same inputs, measured as ``timed`` says."""
@@ -138,7 +138,12 @@ def read_layer(weights: Weights, shape: Shape) -> BlockWeights:
 def load(image: Image) -> LoadedKernel:
     """Loads a compiled kernel on the current device."""
     return LoadedKernel.from_cubin(
-        image.cubin, image.name, image.grid, image.threads, image.shared_bytes
+        image.cubin,
+        image.name,
+        image.grid,
+        image.threads,
+        image.shared_bytes,
+        pdl=image.pdl,
     )
 
 

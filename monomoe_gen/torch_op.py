@@ -4,7 +4,8 @@
     moe.out(x, router_logits, w13, w13_scale, w2, w2_scale, bias, plan, *, Tensor(a!) out) -> ()
 
 ``x`` and the result are bf16 ``[B, H]``, ``router_logits`` is ``[B, E]`` in the shape's
-``logits_dtype``, the weights are as in `kernel.LayerWeights`, and ``plan`` is the name of a
+``logits_dtype``, or the router's weight bf16 ``[E, H]`` where the plan has the router inside, the
+weights are as in `kernel.LayerWeights`, and ``plan`` is the name of a
 `plan.Plan`. CUDA tensors go to the kernel that the plan chooses, CPU tensors to the reference that
 rounds where the kernel rounds. There is no gradient. Importing this module registers the operator.
 """
@@ -18,6 +19,7 @@ from monomoe_gen.errors import LaunchError, MonomoeError
 from monomoe_gen.fallback import moe_in_torch
 from monomoe_gen.kernel import LayerWeights, launch_moe
 from monomoe_gen.plan import Choice, Plan, announce, find_plan
+from monomoe_gen.reference import router_logits
 from monomoe_gen.schedule import BLOCK_BYTES, ROW_TILE, Layout
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 from monomoe_gen.workspaces import Workspaces
@@ -90,14 +92,17 @@ def _run(plan: Plan, x: Tensor, logits: Tensor, weights: LayerWeights, out: Tens
     tokens = x.shape[0] if x.dim() else 0
     logits_dtype = torch.float32 if shape.logits_dtype == "float32" else torch.bfloat16
     require("x", x, (tokens, shape.hidden), torch.bfloat16, device)
-    require("router_logits", logits, (tokens, shape.experts), logits_dtype, device)
+    if plan.router == "weight":
+        require("router", logits, (shape.experts, shape.hidden), torch.bfloat16, device)
+    else:
+        require("router_logits", logits, (tokens, shape.experts), logits_dtype, device)
     require("out", out, (tokens, shape.hidden), torch.bfloat16, device)
     require_weights(weights, shape, device, plan.layout)
     if tokens == 0:
         return
     choice = plan.choose(device, tokens)
     if device.type == "cpu":
-        moe_in_torch(x, logits, weights, shape, out, plan.layout)
+        moe_in_torch(x, _logits(plan, x, logits), weights, shape, out, plan.layout)
         return
     with torch.cuda.device(device):
         choice = _on_this_stream(plan, choice, device, tokens)
@@ -132,7 +137,7 @@ def _fall_back(
     plan: Plan, choice: Choice, x: Tensor, logits: Tensor, weights: LayerWeights, out: Tensor
 ) -> None:
     if plan.fallback is not None:
-        y = plan.fallback(x, logits)
+        y = plan.fallback(x, _logits(plan, x, logits))
         require("the fallback's result", y, tuple(x.shape), torch.bfloat16, x.device)
         out.copy_(y)
         return
@@ -141,7 +146,11 @@ def _fall_back(
             f"{choice.line}: a CUDA graph cannot hold the torch fallback, which waits for the GPU; "
             "capture token counts that a kernel serves, or give the layer a fallback of your own"
         )
-    moe_in_torch(x, logits, weights, plan.shape, out, plan.layout)
+    moe_in_torch(x, _logits(plan, x, logits), weights, plan.shape, out, plan.layout)
+
+
+def _logits(plan: Plan, x: Tensor, routed: Tensor) -> Tensor:
+    return router_logits(x, routed, plan.shape) if plan.router == "weight" else routed
 
 
 def require_weights(

@@ -20,10 +20,11 @@ from torch import Tensor
 from monomoe_gen import kernel as gpu
 from monomoe_gen.comparison import COSINE_MIN
 from monomoe_gen.kernel import LayerWeights, Workspace, workspace_bytes
-from monomoe_gen.reference import moe_fp32, moe_mirror
+from monomoe_gen.reference import moe_fp32, moe_mirror, router_logits
+from monomoe_gen.schedule import Router
 from monomoe_gen.shapes import Shape
 from monomoe_gen.weights import BlockWeights
-from monomoe_gen.workload import Case, activations, rotation
+from monomoe_gen.workload import Case, activations, rotation, routers_for
 
 # Against the reference that rounds where the kernel does. Two correct kernels add in different
 # orders, so now and then an h falls on the other side of an e4m3 rounding boundary: a step of up
@@ -33,7 +34,7 @@ MIRROR_REL_L2_TYPICAL = 1e-3  # of the median token
 MIRROR_REL_L2_MAX = 2e-2  # of every token
 
 Run = Callable[[LayerWeights, Tensor, Tensor, Tensor, Workspace], None]
-"""Enqueues one launch: weights, x, logits, y, workspace (see `kernel.launch_moe`)."""
+"""Enqueues one launch: weights, x, logits or router, y, workspace (see `kernel.launch_moe`)."""
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 """Makes a replay of what a function enqueues."""
@@ -46,7 +47,10 @@ _CANARY_BYTE = 0xA5
 
 @dataclass(frozen=True)
 class Problem:
-    """Inputs of one `Case` on the GPU, with the answers: exact fp32 and mirror bf16, ``[B, H]``."""
+    """Inputs of one `Case` on the GPU, with the answers: exact fp32 and mirror bf16, ``[B, H]``.
+
+    ``router`` bf16 ``[E, H]`` gives the logits, bit for bit, where a kernel computes them itself.
+    """
 
     case: Case
     weights: LayerWeights
@@ -54,6 +58,12 @@ class Problem:
     logits: Tensor
     exact: Tensor
     mirror: Tensor
+    router: Tensor | None = None
+
+    @property
+    def routed(self) -> Tensor:
+        """What the kernel routes by."""
+        return self.logits if self.router is None else self.router
 
     @property
     def name(self) -> str:
@@ -104,16 +114,23 @@ def make_problem(
     tokens: int,
     case: Case,
     seed: int,
+    router: Router = "logits",
 ) -> Problem:
     """Draws the inputs of ``case`` and computes both references on the device of the weights.
 
     ``packed`` holds the same layer as ``block_weights``; its bias is replaced by the case's own.
+    With ``router`` "weight" the logits are those of a router's weight that meets the drawn ones
+    closely, so that the routing stays what the case says.
     """
     device = packed.w13.device
     routing = rotation(shape, tokens, case.routing, 1, 0, seed)
     logits = routing.logits[0].to(device, getattr(torch, shape.logits_dtype))
     bias = None if routing.bias is None else routing.bias.to(device)
     x = activations(shape, tokens, case.distribution, seed).to(device)
+    weight = None
+    if router == "weight":
+        weight = routers_for(x.cpu(), routing.logits)[0].to(device)
+        logits = router_logits(x, weight, shape)
     b = block_weights
     return Problem(
         case=case,
@@ -122,6 +139,7 @@ def make_problem(
         logits=logits,
         exact=moe_fp32(x, logits, b.dequantized, bias, shape),
         mirror=moe_mirror(x, logits, b.w13, b.w13_scale, b.w2, b.w2_scale, bias, shape),
+        router=weight,
     )
 
 
@@ -148,7 +166,7 @@ def check(
     ys = inside.view(rounds, len(problems), tokens, hidden)
     for i in range(_ROUNDS):
         for problem, y in zip(problems, ys[i], strict=True):
-            run(problem.weights, problem.x, problem.logits, y, workspace)
+            run(problem.weights, problem.x, problem.routed, y, workspace)
     _replay(run, problems, ys[-1], workspace, capture or _capture_graph)
     verdict = _compare(problems, ys)
     for what, guards, canary in (
@@ -231,16 +249,16 @@ def _replay(
 ) -> None:
     """Writes ``ys [problems, B, H]`` by one graph per layer whose inputs are overwritten."""
     static = problems[0]
-    x, logits, y = static.x.clone(), static.logits.clone(), torch.empty_like(ys[0])
+    x, routed, y = static.x.clone(), static.routed.clone(), torch.empty_like(ys[0])
     bias = None if static.weights.bias is None else static.weights.bias.clone()
     replays: dict[int, Callable[[], None]] = {}
     for problem, out in zip(problems, ys, strict=True):
         weights = replace(problem.weights, bias=bias)
         layer = weights.w13.data_ptr()
         if layer not in replays:
-            replays[layer] = capture(partial(run, weights, x, logits, y, workspace))
+            replays[layer] = capture(partial(run, weights, x, routed, y, workspace))
         x.copy_(problem.x)
-        logits.copy_(problem.logits)
+        routed.copy_(problem.routed)
         if bias is not None and problem.weights.bias is not None:
             bias.copy_(problem.weights.bias)
         y.fill_(torch.nan)

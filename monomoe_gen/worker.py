@@ -66,7 +66,7 @@ class Server:
         kernel = load(request.kernel)
         workspace = Workspace.allocate(request.half_bytes, CUDA)
         yield Stage(f"prepare the tracing of {request.tokens} tokens", PREPARE_S)
-        inputs = bed.inputs(request.tokens, request.routing)
+        inputs = bed.inputs(request.tokens, request.routing, request.kernel.router)
         layer = bed.layer(TIMED_LAYER)[1]
         torch.cuda.synchronize()
         yield Stage(f"trace {request.tokens} tokens")
@@ -89,24 +89,32 @@ class Server:
             verdict = Verdict("ok", "", {})
             if request.validate:
                 yield Stage(f"prepare the validation of {tokens} tokens", PREPARE_S)
-                problems = bed.problems(tokens)
+                problems = bed.problems(tokens, request.kernel.router)
                 torch.cuda.synchronize()
                 yield Stage(f"validate {tokens} tokens")
                 verdict = check(partial(launch_moe, kernel), problems, request.half_bytes)
             cases: tuple[Comparison, ...] = ()
             if request.report:
                 yield Stage(f"compare {tokens} tokens", PREPARE_S)
-                cases = bed.comparisons(tokens, kernel, workspace)
+                cases = bed.comparisons(tokens, kernel, workspace, request.kernel.router)
             if not verdict.ok or request.timed is None:
                 yield _cell(tokens, verdict, cases)
                 continue
             yield Stage(f"prepare the timing of {tokens} tokens", PREPARE_S)
-            inputs = bed.inputs(tokens, request.routing)
+            inputs = bed.inputs(tokens, request.routing, request.kernel.router)
             layer = bed.layer(TIMED_LAYER)[1]
             floors = bed.floors(tokens, request.routing, request.timed)
             yield Stage(f"time {tokens} tokens")
             timing = bench.time_kernel(kernel, layer, inputs, workspace, effort(request.timed))
-            yield _cell(tokens, verdict, cases, timing, floors, inputs, self.gpu.state())
+            separate = None
+            if request.logits_kernel:
+                other = load(request.logits_kernel)
+                yield Stage(f"time {tokens} tokens with the router apart")
+                separate = bench.time_separate_router(
+                    other, layer, inputs, workspace, effort(request.timed)
+                )
+            state = self.gpu.state()
+            yield _cell(tokens, verdict, cases, timing, floors, inputs, state, separate)
         yield Done()
 
     def _bed(self, request: Request) -> Testbed:
@@ -130,6 +138,7 @@ def _cell(
     floors: bench.Floors | None = None,
     inputs: bench.Inputs | None = None,
     state: Values | None = None,
+    separate: bench.Timing | None = None,
 ) -> Cell:
     errors = {
         name: CellErrors(e.cosine, e.rel_l2, e.mirror_rel_l2) for name, e in verdict.errors.items()
@@ -141,6 +150,7 @@ def _cell(
         errors=errors,
         samples=timing.samples if timing else (),
         floor=Floor(floors.stream_us, floors.empty_us) if floors else None,
+        separate_us=separate.median_us if separate else None,
         distinct_experts=inputs.distinct_experts if inputs else None,
         reuse_bytes=inputs.reuse_bytes if inputs else None,
         env=state or {},

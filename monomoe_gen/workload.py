@@ -106,6 +106,22 @@ def activations(shape: Shape, tokens: int, distribution: str, seed: int) -> Tens
     return x.bfloat16()
 
 
+def routers_for(x: Tensor, logits: Tensor) -> Tensor:
+    """Routers bf16 ``[..., E, H]`` that make about ``logits [..., B, E]`` of x ``[B, H]``.
+
+    The shortest ones, as far as the rows of x are independent; all on the CPU.
+    """
+    inverse = torch.linalg.pinv(x.double())
+    return (inverse @ logits.double()).mT.bfloat16().contiguous()
+
+
+def router_weight(shape: Shape, seed: int) -> Tensor:
+    """bf16 ``[experts, hidden]`` on the CPU: inputs of RMS 1 give logits of RMS 1."""
+    generator = _generator("cpu", "router", seed)
+    drawn = _draw((shape.experts, shape.hidden), "gaussian", generator)
+    return (drawn / shape.hidden**0.5).bfloat16()
+
+
 def expert_weights(
     shape: Shape,
     expert: int,

@@ -21,6 +21,7 @@ MANY = replace(TOY, name="toy-many", experts=64, top_k=8)
 TALL = replace(TOY, name="toy-tall", hidden=512)
 SPEC = KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4))
 RAW = KernelSpec(TOY, Schedule(5, 2, 128, 4, 128, 3, 2), layout="raw")
+ROUTER = KernelSpec(TOY, Schedule(3, 4, 128, 2, 128, 3, 4), router="weight")
 CROWD = KernelSpec(MANY, Schedule(3, 2, 256, 2, 128, 2, 2))
 LONG = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4))  # more pairs of the input than MMA warps
 GROUPS = KernelSpec(TOY, Schedule(6, 4, 128, 2, 128, 3, 4))  # three down groups
@@ -72,6 +73,7 @@ class Mutant:
 MMA = "ops/up_proj.cuh"
 DOWN = "ops/down_proj.cuh"
 RING = "ops/ring.cuh"
+ROUTER_OP = "ops/router.cuh"
 HAND = "ops/handoff.cuh"
 QUANT = "ops/quantize.cuh"
 MAIN = "monomoe.cu.j2"
@@ -452,6 +454,41 @@ MUTANTS = (
         "part < kParts;",
         "part < 1;",
         spec=RAW,
+    ),
+    Mutant(
+        "logits are published before all warps have summed",
+        ROUTER_OP,
+        "s.router[warp][mine] = sum;\n            device::sync_named(kRouterBarrier, kThreads);",
+        "s.router[warp][mine] = sum;",
+        spec=ROUTER,
+    ),
+    Mutant(
+        "sums of logits are overwritten while they are read",
+        ROUTER_OP,
+        "            }\n            device::sync_named(kRouterBarrier, kThreads);",
+        "            }",
+        spec=ROUTER,
+    ),
+    Mutant(
+        "a logit of zero is published as it is",
+        ROUTER_OP,
+        "never_zero(logit));",
+        "logit);",
+        spec=ROUTER,
+    ),
+    Mutant(
+        "routing does not wait for the logits",
+        "ops/route.cuh",
+        "if (device::all(arrived)) return lanes;",
+        "return lanes;",
+        spec=ROUTER,
+    ),
+    Mutant(
+        "logits are not cleared",
+        HAND,
+        "(schedule::kRouterWeight ? 4 * shape::kExperts : 0)",
+        "0",
+        spec=ROUTER,
     ),
     Mutant(
         "an exchange misses lanes",

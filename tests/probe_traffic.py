@@ -105,13 +105,18 @@ def memory(random: np.random.Generator) -> Probe:
         Column("a counter after six increments", steps[6]),
         Column("old values of a common counter", np.ones(ALL, "u4")),
         Column("a common counter in the end", np.zeros(ALL, "u4")),
-        Column("load_input of two words", rows[:, 2] + np.uint32(3) * rows[:, 3]),
+        Column("load_behind of a word", rows[:, 0].copy()),
+        Column("load_behind of a bf16", rows[:, 2] >> np.uint32(16)),
+        Column("load_behind of two words", rows[:, 0] + np.uint32(3) * rows[:, 1]),
+        Column("load_behind of four floats", fold(rows)),
+        Column("load_input of two words", rows[:, 0] + np.uint32(3) * rows[:, 1]),
     )
-    functions = ("load_input(const T*)", "load_input(const U32x2*)", "load_input(const U32x4*)")
-    functions += ("load_input(const F32x4*)", "load_relaxed(const float*)")
-    functions += ("load_relaxed(const F32x4*)", "load_relaxed(const U32x4*)")
-    functions += ("store_relaxed(float*, float)", "store_relaxed(u32*, u32)")
-    functions += ("atomic_increment_wrap(u32*, u32)", "check()")
+    functions = ("load_input(const T*)", "load_input(const F32x4*)", "load_input(const U32x4*)")
+    functions += ("load_relaxed(const F32x4*)", "load_relaxed(const float*)")
+    functions += ("load_relaxed(const U32x4*)", "store_relaxed(float*, float)")
+    functions += ("store_relaxed(u32*, u32)", "atomic_increment_wrap(u32*, u32)", "check()")
+    functions += ("wait_for_prerequisites()", "launch_dependents()", "load_behind(const T*)")
+    functions += ("load_input(const U32x2*)",)
     return Probe("memory", functions, ALL, rows, columns)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from monomoe_gen import runtime
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
-from monomoe_gen.schedule import KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.weights import BlockWeights
 from monomoe_gen.workload import block_weights
@@ -20,10 +20,13 @@ CUBIN = b"cubin"
 
 
 def make_table(
-    shape: Shape = TINY, tuned_at: tuple[int, ...] = (2, 4), layout: Layout = "packed"
+    shape: Shape = TINY,
+    tuned_at: tuple[int, ...] = (2, 4),
+    layout: Layout = "packed",
+    router: Router = "logits",
 ) -> Table:
     """One kernel for up to 8 tokens, on an H200."""
-    spec = KernelSpec(shape, SCHEDULE, layout=layout)
+    spec = KernelSpec(shape, SCHEDULE, layout=layout, router=router)
     kernel = Kernel(
         id=spec.id,
         kernel_name=spec.kernel_name,
@@ -37,19 +40,24 @@ def make_table(
         compiler="nvrtc 0.0",
         cubin_sha256=hashlib.sha256(CUBIN).hexdigest(),
         layout=layout,
+        router=router,
     )
     origin = Origin("2026-01-01T00:00:00+00:00", "nvrtc 0.0", "0" * 64, "final")
     entries = tuple(
-        Entry(shape.name, n, 8, kernel.id, 10.0 * n, 7.5, origin, layout) for n in tuned_at
+        Entry(shape.name, n, 8, kernel.id, 10.0 * n, 7.5, origin, layout, router) for n in tuned_at
     )
     return Table(KNOWN[DEFAULT], (kernel,), entries)
 
 
 def make_layer(
-    folder: Path | None = None, shape: Shape = TINY, layout: Layout = "packed", **options: Any
+    folder: Path | None = None,
+    shape: Shape = TINY,
+    layout: Layout = "packed",
+    router: Router = "logits",
+    **options: Any,
 ) -> tuple[runtime.MoELayer, BlockWeights]:
     """A layer on the CPU with seeded weights, and these weights in checkpoint layout."""
-    table = runtime.KernelTable(folder or Path(), make_table(shape, layout=layout))
+    table = runtime.KernelTable(folder or Path(), make_table(shape, layout=layout, router=router))
     w = block_weights(shape, "gaussian", 0, "cpu")
     layer = runtime.MoELayer.from_weights(
         table, shape.name, w.w13, w.w13_scale, w.w2, w.w2_scale, layout=layout, **options

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from serving import TINY, make_table
 
 from monomoe_gen import dispatch
 from monomoe_gen.device import KNOWN
@@ -215,3 +216,11 @@ def test_an_entry_has_the_layout_of_its_kernel(layout: str, complaint: str, tmp_
     write(tmp_path, change("entries.0.layout", layout))
     with pytest.raises(DatabaseError, match=complaint):
         dispatch.load(tmp_path)
+
+
+def test_a_table_of_usual_kernels_says_nothing_of_variants(tmp_path: Path) -> None:
+    assert '"router"' not in dispatch.dump(make_table())
+    table = make_table(router="weight")
+    (tmp_path / dispatch.FILE).write_text(dispatch.dump(table), encoding="utf-8")
+    assert dispatch.load(tmp_path) == table
+    assert dispatch.lookup(table, TINY.name, 2, router="weight").kernel.spec.router == "weight"

@@ -22,7 +22,7 @@ from monomoe_gen.protocol import Image
 from monomoe_gen.reference import moe_mirror
 from monomoe_gen.render import render, render_empty
 from monomoe_gen.sandbox import Limits, Sandbox
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import KernelSpec, Router, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible, nearest_legal
 from monomoe_gen.trace_summary import summarize
@@ -94,6 +94,46 @@ def test_a_kernel_of_raw_weights_is_right_for_every_token_count(
     outcome = box.measure(asked)
     assert outcome.status == "ok", outcome.message
     assert {c.tokens: c.message for c in outcome.cells} == dict.fromkeys(range(1, 9), "")
+
+
+@pytest.mark.parametrize("pdl", [False, True], ids=["", "pdl"])
+@pytest.mark.parametrize("router", ["logits", "weight"])
+@pytest.mark.parametrize("model", MODELS)
+def test_variants_are_right_for_every_token_count(
+    model: str, router: Router, pdl: bool, device: Device, box: Sandbox
+) -> None:
+    if router == "logits" and not pdl:
+        return  # the usual kernel, see above
+    spec = dataclasses.replace(spec_of(model, device), router=router, pdl=pdl)
+    image = jobs.image(compile_source(render(spec), device.arch), spec.schedule.grid, spec)
+    asked = jobs.measure(spec, image, range(1, 9), "uniform", validate=True, timed=None)
+    outcome = box.measure(asked)
+    assert outcome.status == "ok", outcome.message
+    assert {c.tokens: c.message for c in outcome.cells} == dict.fromkeys(range(1, 9), "")
+
+
+def test_a_router_inside_is_timed_beside_a_separate_one(
+    device: Device, box: Sandbox, floors: jobs.Floors
+) -> None:
+    usual = spec_of("qwen3.5-35b", device)
+    spec = dataclasses.replace(usual, router="weight")
+    image = jobs.image(compile_source(render(spec), device.arch), spec.schedule.grid, spec)
+    asked = jobs.measure(
+        spec,
+        image,
+        (1, 8),
+        "uniform",
+        validate=False,
+        timed=floors.timed(bench.FULL),
+        logits_kernel=image_of(usual, device),
+    )
+    outcome = box.measure(asked)
+    assert outcome.status == "ok", outcome.message
+    for cell in outcome.cells:
+        inside = bench.Timing(cell.samples).median_us
+        print(f"{cell.tokens} tokens: inside {inside:.2f} us, apart {cell.separate_us:.2f} us")
+        assert cell.floor and cell.separate_us and cell.separate_us > cell.floor.stream_us
+        assert inside < 1.5 * cell.separate_us
 
 
 @pytest.mark.parametrize("k_up", [256, 1024, 2048])

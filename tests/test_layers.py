@@ -15,6 +15,7 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 LAYERS = (
     ("errors", "paths", "files", "interrupt", "pipeline", "samplers", "meter"),
     ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict", "partition", "comparison"),
+    ("programmatic",),
     ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
     ("schedule", "patterns", "compile_worker", "hf_config"),
     ("rules", "reference", "weights", "tuning_db", "search", "cost", "trace"),

@@ -33,7 +33,9 @@ def hunt(mutant: Mutant, folder: Path) -> tuple[int, Outcome | None]:
     """The number of runs until something is found, and that run."""
     program = mutant.build(folder)
     spec = mutant.spec
-    problem = make_problem(spec.shape, mutant.tokens, mutant.routing, layout=spec.layout)
+    problem = make_problem(
+        spec.shape, mutant.tokens, mutant.routing, layout=spec.layout, router=spec.router
+    )
     outcomes = simulate(program, problem, plan(RUNS), mutant.resident)
     for count, outcome in enumerate(outcomes, start=1):
         if not outcome.ok:

@@ -185,3 +185,26 @@ def test_raw_weights_are_a_variant_with_a_name_of_its_own() -> None:
 def test_an_unknown_layout_is_refused() -> None:
     with pytest.raises(MonomoeError, match="a layout is one of packed, raw, found 'rows'"):
         replace(SPEC, layout="rows")  # type: ignore[arg-type]
+
+
+def test_the_router_inside_and_dependent_launch_are_variants() -> None:
+    inside, early = replace(SPEC, router="weight"), replace(SPEC, layout="raw", pdl=True)
+    assert inside.kernel_name == f"{SPEC.kernel_name}_router"
+    assert early.id == f"{SPEC.id}-raw-pdl"
+    usual, one, other = render(SPEC), render(inside), render(early)
+    assert "ops/router.cuh" in one.texts and "ops/router.cuh" not in usual.texts
+    assert "const device::Bf16* router," in one.texts["monomoe.cu"]
+    assert " --router weight --schedule " in one.texts["monomoe.cu"]
+    assert " --layout raw --pdl --schedule " in other.texts["monomoe.cu"]
+    text = other.texts["monomoe.cu"]
+    wait = text.index("wait_for_prerequisites();\n    device::launch_dependents();")
+    assert text.index("init_barriers(s, tokens, warp);") < wait < text.index("open_epoch(args, s)")
+    assert "wait_for_prerequisites" not in usual.texts["monomoe.cu"]
+    extra = inside.geometry.workspace_half_bytes - SPEC.geometry.workspace_half_bytes
+    assert 0 <= extra - 4 * SPEC.token_tile * SPEC.shape.experts < 128
+    assert inside.geometry.shared_bytes == SPEC.geometry.shared_bytes
+
+
+def test_an_unknown_router_is_refused() -> None:
+    with pytest.raises(MonomoeError, match="a router is one of logits, weight, found 'gate'"):
+        replace(SPEC, router="gate")  # type: ignore[arg-type]

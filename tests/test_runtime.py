@@ -26,10 +26,10 @@ from monomoe_gen.errors import (
 )
 from monomoe_gen.kernel import LayerWeights, LoadedKernel, Workspace, check_residency, launch_moe
 from monomoe_gen.paths import data_dir
-from monomoe_gen.reference import moe_mirror
+from monomoe_gen.reference import moe_mirror, router_logits
 from monomoe_gen.shapes import Shape
 from monomoe_gen.torch_op import require
-from monomoe_gen.workload import activations, block_weights
+from monomoe_gen.workload import activations, block_weights, router_weight
 
 CPU = torch.device("cpu")
 
@@ -319,3 +319,26 @@ def shifted(tensor: Tensor, count: int) -> Tensor:
     moved = room[begin : begin + flat.numel()]
     moved.copy_(flat)
     return moved.view(tensor.dtype).view(tensor.shape)
+
+
+def test_a_layer_with_its_router_takes_x_alone(tmp_path: Path) -> None:
+    weight = router_weight(TINY, 1)
+    x = activations(TINY, 3, "gaussian", 0)
+    table = runtime.KernelTable(tmp_path, make_table(router="weight"))
+    w = block_weights(TINY, "gaussian", 0, "cpu")
+    tensors = w.w13, w.w13_scale, w.w2, w.w2_scale
+    layer = runtime.MoELayer.from_weights(table, TINY.name, *tensors, router=weight)
+    assert layer.plan_name.endswith("-router")
+    usual, _ = make_layer(tmp_path)
+    expected = usual(x, router_logits(x, weight, TINY))
+    assert torch.equal(layer(x), expected)
+    out = torch.empty_like(x)
+    assert layer(x, out=out) is out and torch.equal(out, expected)
+    with pytest.raises(MonomoeError, match="this one has a router"):
+        layer(x, router_logits(x, weight, TINY))
+    with pytest.raises(MonomoeError, match="this one has no router"):
+        usual(x)
+    with pytest.raises(NoKernel, match="only kernels of router: weight"):
+        runtime.MoELayer.from_weights(table, TINY.name, *tensors)
+    with pytest.raises(MonomoeError, match="router must be a contiguous"):
+        runtime.MoELayer.from_weights(table, TINY.name, *tensors, router=weight.float())

@@ -104,6 +104,18 @@ BROAD_CASE = (BROAD, (9, 4, 512, 9, 128, 2, 2), 32, (16, 32, 16), "uniform")
 
 Builder = Callable[[KernelSpec], host_build.Program]
 
+# The router inside: fewer and more experts than twice the CTAs, one and several tiles of tokens,
+# rows that end within a round of columns; ties, bf16 logits, biases, groups.
+ROUTER_CASES = [
+    (TOY, (4, 4, 256, 4, 128, 2, 2), 8, (3, 1, 8), "uniform"),
+    (TOY, (8, 8, 128, 2, 128, 3, 5), 16, (16, 9, 1), "ties"),
+    (PLAIN, (3, 2, 128, 1, 128, 2, 4), 8, (3, 8, 3), "ties"),
+    (GROUPS, (8, 8, 256, 8, 128, 2, 3), 8, (3, 8, 1), "uniform"),
+    (BIASED, (6, 8, 128, 4, 128, 3, 2), 8, (1, 3, 1), "uniform"),
+    (ODD, (6, 4, 384, 6, 128, 3, 5), 16, (3, 16, 1), "uniform"),
+]  # fmt: skip
+LONG = replace(TOY, name="toy-long", hidden=4352, experts=20)  # columns of three rounds
+
 needs_compiler = pytest.mark.skipif(not host_build.has_compiler(), reason="needs g++")
 
 
@@ -145,6 +157,18 @@ def test_every_token_tile_is_right_wherever_the_input_lies(case: tuple, build: B
 
 
 @needs_compiler
+@pytest.mark.parametrize("pdl", [False, True], ids=["", "pdl"])
+@pytest.mark.parametrize("case", ROUTER_CASES, ids=case_id)
+def test_a_kernel_with_the_router_inside_is_right(case: tuple, pdl: bool) -> None:
+    shape, schedule, tile, tokens, routing = case
+    spec = KernelSpec(shape, Schedule(*schedule), tile, router="weight", pdl=pdl)
+    problem = make_problem(shape, tokens, routing, router="weight")
+    runs = plan(len(POLICIES)) if not pdl else [Run("mixed", 0)]
+    for outcome in simulate.simulate(host_build.build(spec), problem, runs):
+        assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
+
+
+@needs_compiler
 def test_an_input_that_does_not_fit_stays_in_the_workspace() -> None:
     shape, schedule, tile, tokens, routing = BROAD_CASE
     spec = KernelSpec(shape, Schedule(*schedule), tile)
@@ -152,6 +176,22 @@ def test_an_input_that_does_not_fit_stays_in_the_workspace() -> None:
     program, problem = host_build.build(spec), make_problem(shape, tokens, routing)
     (outcome,) = simulate.simulate(program, problem, [Run("mixed", 0)])
     assert outcome.ok, "\n".join(map(str, outcome.findings))
+
+
+@needs_compiler
+def test_a_router_of_several_rounds_is_right() -> None:
+    spec = KernelSpec(LONG, Schedule(8, 4, 128, 8, 128, 2, 4), 16, router="weight")
+    problem = make_problem(LONG, (10,), "uniform", router="weight")
+    (outcome,) = simulate.simulate(host_build.build(spec), problem, [Run("random", 0)])
+    assert outcome.ok, "\n".join(map(str, outcome.findings))
+
+
+@needs_compiler
+def test_a_kernel_that_waits_for_the_one_ahead_is_right() -> None:
+    program = host_build.build(KernelSpec(GROUPS, Schedule(4, 4, 128, 2, 128, 4, 2), pdl=True))
+    problem = make_problem(GROUPS, (1, 3, 8), "uniform")
+    for outcome in simulate.simulate(program, problem, plan(len(POLICIES))):
+        assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
 
 
 def test_raw_cases_take_every_path() -> None:
@@ -180,7 +220,8 @@ def test_there_are_500_pairs_of_kernel_and_scheduler() -> None:
 
 
 def test_cases_break_no_rule_but_those_of_speed() -> None:
-    for shape, schedule, tile, _, _ in [*CASES, *RAW_CASES, *TILE_CASES, BROAD_CASE]:
+    every = [*CASES, *RAW_CASES, *TILE_CASES, *ROUTER_CASES, BROAD_CASE]
+    for shape, schedule, tile, _, _ in every:
         broken = violations(shape, Schedule(*schedule), KNOWN[DEFAULT], tile)
         assert {v.rule.name for v in broken} <= set(host_build.PERFORMANCE_RULES)
 
@@ -192,7 +233,9 @@ def find(name: str, folder: Path) -> tuple[str, list[simulate.Finding]]:
     mutant = next(m for m in MUTANTS if m.name == name)
     program = mutant.build(folder)
     spec = mutant.spec
-    problem = make_problem(spec.shape, mutant.tokens, mutant.routing, layout=spec.layout)
+    problem = make_problem(
+        spec.shape, mutant.tokens, mutant.routing, layout=spec.layout, router=spec.router
+    )
     runs = [Run("round_robin", 0)]
     (outcome,) = simulate.simulate(program, problem, runs, mutant.resident)
     return "\n".join(map(str, outcome.findings)), list(outcome.findings)

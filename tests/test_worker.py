@@ -59,13 +59,15 @@ class FakeBed:
     def layer(self, distribution: str) -> tuple[str, str]:
         return "block", "packed"
 
-    def problems(self, tokens: int) -> int:
+    def problems(self, tokens: int, router: str) -> int:
         return tokens
 
-    def comparisons(self, tokens: int, kernel: Image, workspace: object) -> tuple[Comparison, ...]:
+    def comparisons(
+        self, tokens: int, kernel: Image, workspace: object, router: str
+    ) -> tuple[Comparison, ...]:
         return (replace(CASE, tokens=tokens),)
 
-    def inputs(self, tokens: int, routing: str) -> SimpleNamespace:
+    def inputs(self, tokens: int, routing: str, router: str) -> SimpleNamespace:
         return SimpleNamespace(distinct_experts=7.5, reuse_bytes=10**9)
 
     def floors(self, tokens: int, routing: str, timed: Timed) -> bench.Floors:

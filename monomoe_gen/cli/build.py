@@ -13,13 +13,15 @@ from monomoe_gen.cli.options import (
     layout_option,
     model_option,
     models_option,
+    pdl_option,
+    router_option,
     schedule_option,
     token_tile_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import CompileError
-from monomoe_gen.schedule import KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
 
@@ -36,6 +38,8 @@ NOT_REPRODUCED = 3
 @schedule_option()
 @token_tile_option
 @layout_option
+@router_option
+@pdl_option
 @device_option
 @click.option(
     "-o",
@@ -48,11 +52,13 @@ def render(
     schedule: Schedule,
     token_tile: int,
     layout: Layout,
+    router: Router,
+    pdl: bool,
     device: Device,
     output: Path | None,
 ) -> None:
     """Print the CUDA text of a kernel as one self-contained file."""
-    source = _source(shape, schedule, token_tile, layout, device)
+    source = _source(KernelSpec(shape, schedule, token_tile, layout, router, pdl), device)
     if output is None:
         click.echo(source.bundle(), nl=False)
         return
@@ -63,13 +69,11 @@ def render(
     say(f"wrote {len(source.texts)} files below {output}")
 
 
-def _source(
-    shape: Shape, schedule: Schedule, token_tile: int, layout: Layout, device: Device
-) -> Source:
+def _source(spec: KernelSpec, device: Device) -> Source:
     from monomoe_gen.render import render as render_spec
 
-    require_feasible(shape, schedule, device, token_tile)
-    return render_spec(KernelSpec(shape, schedule, token_tile, layout))
+    require_feasible(spec.shape, spec.schedule, device, spec.token_tile)
+    return render_spec(spec)
 
 
 @click.command("compile")
@@ -78,6 +82,8 @@ def _source(
 @schedule_option(required=False)
 @token_tile_option
 @layout_option
+@router_option
+@pdl_option
 @device_option
 @click.option(
     "-o",
@@ -92,6 +98,8 @@ def compile_command(
     schedule: Schedule | None,
     token_tile: int,
     layout: Layout,
+    router: Router,
+    pdl: bool,
     device: Device,
     output: Path | None,
     form: str,
@@ -105,7 +113,8 @@ def compile_command(
             raise click.UsageError("--dispatched takes no --model, --schedule or --output")
         sources = _dispatched_sources(device)
     elif shape and schedule:
-        sources = [_source(shape, schedule, token_tile, layout, device)]
+        spec = KernelSpec(shape, schedule, token_tile, layout, router, pdl)
+        sources = [_source(spec, device)]
     else:
         raise click.UsageError("give --model and --schedule, or --dispatched")
     outcomes = _compile(sources, device)

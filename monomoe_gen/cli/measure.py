@@ -14,6 +14,8 @@ import click
 from monomoe_gen.cli.options import (
     layout_option,
     models_option,
+    pdl_option,
+    router_option,
     routings_option,
     schedule_option,
     token_tile_option,
@@ -30,7 +32,7 @@ from monomoe_gen.report import (
     results_table,
     write_results,
 )
-from monomoe_gen.schedule import Layout, Schedule
+from monomoe_gen.schedule import Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ RESULTS, ANCHORS = "bench.json", "anchors.json"
 @schedule_option(required=False)
 @token_tile_option
 @layout_option
+@router_option
+@pdl_option
 @click.option(
     "--write",
     is_flag=True,
@@ -70,6 +74,8 @@ def bench(
     schedule: Schedule | None,
     token_tile: int,
     layout: Layout,
+    router: Router,
+    pdl: bool,
     write: bool,
     readme: Path | None,
     form: str,
@@ -77,7 +83,12 @@ def bench(
     """Time kernels on cold weights, beside the stream floor of the same run.
 
     Takes the dispatched kernels, or the one of --schedule. Each is validated before it is timed.
+    With --router weight or --pdl the same schedules are compiled as that variant and timed beside
+    the usual ones; separate_us is torch's GEMM and the usual kernel together.
     """
+    variant = router != "logits" or pdl
+    if write and variant:
+        raise click.UsageError("--write is for dispatched kernels: leave --router and --pdl away")
     if write and schedule:
         raise click.UsageError("--write is for dispatched kernels: leave --schedule away")
     if readme and not write:
@@ -88,15 +99,26 @@ def bench(
 
     device = remeasure.require_device()
     targets = targets_of(device, shapes, tokens, schedule, token_tile, layout)
+    if variant:
+        targets += [remeasure.variant_target(t, device, router, pdl) for t in targets]
     timed = jobs.compile_floors(device).timed(timing.FULL)
     measured, code = measure_all(targets, routings, timed)
     good = [m for m in measured if m.cell.status == "ok"]
     results = [remeasure.result(m.target.spec, m.cell, m.routing) for m in good]
-    results.sort(key=lambda r: (r.model, routings.index(r.routing), r.tokens))
+    rows = [asdict(r) for r in results]
+    if variant:
+        for row, m in zip(rows, good, strict=True):
+            row |= {"variant": " ".join(m.target.spec.variants), "separate_us": m.cell.separate_us}
     print_rows(
-        [asdict(r) for r in results],
+        sorted(rows, key=lambda r: (r["model"], routings.index(r["routing"]), r["tokens"])),
         form,
-        {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f", "cosine": ".5f"},
+        {
+            "time_us": ".2f",
+            "floor_us": ".2f",
+            "ratio": ".2f",
+            "cosine": ".5f",
+            "separate_us": ".2f",
+        },
     )
     if good:
         reuse = min(m.cell.reuse_bytes or 0 for m in good)
@@ -192,6 +214,7 @@ def measure_all(
                     timed=timed,
                     weights=weights,
                     report=finish is not None,
+                    logits_kernel=target.logits_image,
                 )
                 outcome = box.measure(request, hear)
                 outcomes.append((target, outcome))

@@ -10,7 +10,7 @@ import click
 
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.objective import ROUTINGS as TIMED_ROUTINGS
-from monomoe_gen.schedule import LAYOUTS, TOKEN_TILES, Schedule
+from monomoe_gen.schedule import LAYOUTS, ROUTERS, TOKEN_TILES, Schedule
 from monomoe_gen.shapes import Shape, load_shape
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -140,6 +140,18 @@ layout_option = click.option(
     default=LAYOUTS[0],
     show_default=True,
     help="How the kernel's weights lie in memory: regrouped for it, or as in the checkpoint.",
+)
+router_option = click.option(
+    "--router",
+    type=click.Choice(ROUTERS),
+    default=ROUTERS[0],
+    show_default=True,
+    help="What the kernel routes by: logits that it is given, or the router's weight, inside.",
+)
+pdl_option = click.option(
+    "--pdl",
+    is_flag=True,
+    help="Programmatic dependent launch: begin before the kernel ahead has ended.",
 )
 device_option = click.option(
     "--device",

@@ -12,6 +12,8 @@ from monomoe_gen.cli.options import (
     TokensType,
     layout_option,
     model_option,
+    pdl_option,
+    router_option,
     schedule_option,
     token_tile_option,
 )
@@ -19,7 +21,7 @@ from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import InfeasibleSchedule
 from monomoe_gen.rules import violations
-from monomoe_gen.schedule import KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ WRONG = 6
 @schedule_option()
 @token_tile_option
 @layout_option
+@router_option
+@pdl_option
 @click.option(
     "--tokens",
     type=TokensType(),
@@ -56,6 +60,8 @@ def simulate(
     schedule: Schedule,
     token_tile: int,
     layout: Layout,
+    router: Router,
+    pdl: bool,
     tokens: tuple[int, ...],
     routing: str,
     seeds: int,
@@ -85,7 +91,7 @@ def simulate(
     ]
     if broken:
         raise InfeasibleSchedule([str(v) for v in broken])
-    program = host_build.build(KernelSpec(shape, schedule, token_tile, layout))
+    program = host_build.build(KernelSpec(shape, schedule, token_tile, layout, router, pdl))
     chosen = policies or POLICIES
     runs = plan(seeds * len(chosen), chosen)
     tallies = {policy: _Tally(policy) for policy in chosen}
@@ -93,7 +99,7 @@ def simulate(
     with progress("simulating", len(runs) * len(tokens)) as step:
         for count in tokens:
             launches = (count, 1 if count == token_tile else token_tile, count)
-            problem = make_problem(shape, launches, routing, layout=layout)
+            problem = make_problem(shape, launches, routing, layout=layout, router=router)
             for outcome in run_simulations(program, problem, runs, resident):
                 run = outcome.run
                 step(f"{count} tokens, {run.policy}")

@@ -7,6 +7,7 @@
 #include "device/memory.cuh"
 #include "device/warp.cuh"
 #include "ops/handoff.cuh"
+#include "ops/inputs.cuh"
 
 constexpr float kE4m3Max = 448.f;
 constexpr float kSmallestAmax = 1.504632769052528e-36f;  // 2^-119: below it kE4m3Max / amax overflows, the block becomes 0
@@ -34,7 +35,7 @@ struct InputPair {
 
     MONOMOE_DEVICE void load(const Args& args, u32 lane) {
         const device::Bf16* const columns = args.x + index * schedule::kScaleBlock;
-        if (valid(args)) raw = device::load_input(reinterpret_cast<const U32x2*>(columns) + lane);
+        if (valid(args)) raw = load_given(reinterpret_cast<const U32x2*>(columns) + lane);
     }
     MONOMOE_DEVICE void publish(InputPacket* packets, u32 lane) const {
         const u32 amax = device::reduce_max(device::bf16x8_absolute_max({raw.x, raw.y, 0, 0}));

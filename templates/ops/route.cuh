@@ -3,6 +3,8 @@
 
 #include "device/memory.cuh"
 #include "device/warp.cuh"
+#include "ops/handoff.cuh"
+#include "ops/inputs.cuh"
 #include "ops/storage.cuh"
 
 // What a lane knows of one token: the logits (and the biases) of experts lane * kLaneExperts ...
@@ -14,9 +16,9 @@ struct LaneLogits {
 MONOMOE_DEVICE float load_logit(const Args& args, u32 token, u32 expert) {
     const shape::Logit* address = args.logits + token * shape::kExperts + expert;
     if constexpr (sizeof(shape::Logit) == 2) {
-        return device::bf16_to_float(device::load_input(address));
+        return device::bf16_to_float(load_given(address));
     } else {
-        return device::load_input(address);
+        return load_given(address);
     }
 }
 
@@ -26,13 +28,13 @@ MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; j += 4) {
             const u32 expert = lane * schedule::kLaneExperts + j;
-            const F32x4 four = device::load_input(reinterpret_cast<const F32x4*>(args.logits + token * shape::kExperts + expert));
+            const F32x4 four = load_given(reinterpret_cast<const F32x4*>(args.logits + token * shape::kExperts + expert));
             lanes.logit[j] = four.x;
             lanes.logit[j + 1] = four.y;
             lanes.logit[j + 2] = four.z;
             lanes.logit[j + 3] = four.w;
             F32x4 bias = {0.f, 0.f, 0.f, 0.f};
-            if constexpr (shape::kExpertBias) bias = device::load_input(reinterpret_cast<const F32x4*>(args.bias + expert));
+            if constexpr (shape::kExpertBias) bias = load_given(reinterpret_cast<const F32x4*>(args.bias + expert));
             lanes.bias[j] = bias.x;
             lanes.bias[j + 1] = bias.y;
             lanes.bias[j + 2] = bias.z;
@@ -45,9 +47,66 @@ MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
         const u32 expert = lane * schedule::kLaneExperts + j;
         const bool valid = schedule::kLaneExperts * 32 == shape::kExperts || expert < shape::kExperts;
         lanes.logit[j] = valid ? load_logit(args, token, expert) : 0.f;
-        lanes.bias[j] = shape::kExpertBias && valid ? device::load_input(args.bias + expert) : 0.f;
+        lanes.bias[j] = shape::kExpertBias && valid ? load_given(args.bias + expert) : 0.f;
     }
     return lanes;
+}
+
+// The same where the launch computes the logits (kRouterWeight).
+//   Reads     logits in this launch's half of the workspace, args.bias
+//   Writes    -
+//   Waits on  the logits
+//   Signals   -
+MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& s, u32 token, u32 lane) {
+    const float* const row = HandOff::of(args, s.epoch).logits(args.tokens, token);
+    constexpr u32 kWidth = schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0 ? 4 : 1;
+    LaneLogits lanes;
+#pragma unroll
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+        const u32 expert = lane * schedule::kLaneExperts + j;
+        lanes.bias[j] = shape::kExpertBias && expert < shape::kExperts ? load_given(args.bias + expert) : 0.f;
+    }
+    const device::Watchdog watchdog;
+    for (;;) {
+        bool arrived = true;
+#pragma unroll
+        for (u32 j = 0; j < schedule::kLaneExperts; j += kWidth) {
+            const u32 expert = lane * schedule::kLaneExperts + j;
+            if constexpr (kWidth == 4) {
+                const F32x4 four = device::load_relaxed(reinterpret_cast<const F32x4*>(row + expert));
+                lanes.logit[j] = four.x;
+                lanes.logit[j + 1] = four.y;
+                lanes.logit[j + 2] = four.z;
+                lanes.logit[j + 3] = four.w;
+                arrived = arrived && has_arrived(four);
+            } else {
+                lanes.logit[j] = 0.f;
+                if (expert < shape::kExperts) {
+                    lanes.logit[j] = device::load_relaxed(row + expert);
+                    arrived = arrived && has_arrived(lanes.logit[j]);
+                }
+            }
+        }
+        if (device::all(arrived)) return lanes;
+        watchdog.check();
+    }
+}
+
+MONOMOE_DEVICE LaneLogits logits_of(const Args& args, const SharedStorage& s, u32 token, u32 lane) {
+    if constexpr (schedule::kRouterWeight) {
+        return receive_logits(args, s, token, lane);
+    } else {
+        return load_logits(args, token, lane);
+    }
+}
+
+// A logit that this warp has had before.
+MONOMOE_DEVICE float logit_again(const Args& args, const SharedStorage& s, u32 token, u32 expert) {
+    if constexpr (schedule::kRouterWeight) {
+        return device::load_relaxed(HandOff::of(args, s.epoch).logits(args.tokens, token) + expert);
+    } else {
+        return load_logit(args, token, expert);
+    }
 }
 
 // NaN counts as -inf.
@@ -236,13 +295,13 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
     }
     device::sync_warp();
     const bool has_expert = lane < shape::kTopK;
-    const float logit = has_expert ? load_logit(args, token, s.selected[token][lane]) : device::negative_infinity();
+    const float logit = has_expert ? logit_again(args, s, token, s.selected[token][lane]) : device::negative_infinity();
     float weight = 0.f, sum = 1.f;
     if constexpr (shape::kSoftmax) {
         float top = number(logit);
         if constexpr (!shape::kRenormalize) {
 #pragma unroll 1
-            for (u32 e = lane; e < shape::kExperts; e += 32) top = device::maximum(top, load_logit(args, token, e));
+            for (u32 e = lane; e < shape::kExperts; e += 32) top = device::maximum(top, logit_again(args, s, token, e));
         }
         top = max_lanes(top);
         if (has_expert) weight = softmax_share(logit, top);
@@ -250,7 +309,7 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
         if constexpr (!shape::kRenormalize) {
             share = 0.f;
 #pragma unroll 1
-            for (u32 e = lane; e < shape::kExperts; e += 32) share += softmax_share(load_logit(args, token, e), top);
+            for (u32 e = lane; e < shape::kExperts; e += 32) share += softmax_share(logit_again(args, s, token, e), top);
         }
         sum = sum_lanes(share);
     } else {

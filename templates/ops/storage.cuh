@@ -8,7 +8,8 @@
 
 struct Args {
     const device::Bf16* x;       // [tokens][kHidden]
-    const shape::Logit* logits;  // [tokens][kExperts]
+    const shape::Logit* logits;  // [tokens][kExperts]; null with kRouterWeight
+    const device::Bf16* router;  // [kExperts][kHidden], only with kRouterWeight
     const float* bias;           // [kExperts], read only with kExpertBias
     const u8* w13;               // packed, see monomoe_gen/weights.py; with kRaw [kExperts][2 * kIntermediate][kHidden]
     const float* w13_scale;      // [kExperts][2 * kIntermediate / 128][kHidden / 128]
@@ -76,6 +77,8 @@ struct alignas(128) SharedStorage {
         F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][schedule::kTokenTiles][32];
         // partial sums of the output, after the last unit has left `up`
         F32x4 down[schedule::kMmaWarps][schedule::DownStage::kAccumulators][schedule::kTokenTiles][32];
+        // partial sums of logits, before `listed`
+        float router[schedule::kMmaWarps][16];
     };
     float x_scale[schedule::kHiddenBlocks][schedule::kTokenTile];
     // h scale * weight scale * routing weight

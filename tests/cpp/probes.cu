@@ -6,6 +6,7 @@
 
 #include "device/bulk_copy.cuh"
 #include "device/clock.cuh"
+#include "device/dependency.cuh"
 #include "device/memory.cuh"
 #include "device/mma.cuh"
 #include "device/numeric.cuh"
@@ -180,7 +181,17 @@ MONOMOE_DEVICE void probe_memory(const Probe& p) {
     p.put(16, old, 1u);  // every value comes once
     const float left = device::load_relaxed(reinterpret_cast<const float*>(p.workspace));
     p.put(17, old, old == kAllThreads - 1 ? device::float_to_bits(left) : 0u);
-    p.put(18, p.index, fold(device::load_input(reinterpret_cast<const U32x2*>(row) + 1)));
+
+    // of a launch with nothing ahead
+    device::wait_for_prerequisites();
+    device::launch_dependents();
+    const U32x2 two = device::load_behind(reinterpret_cast<const U32x2*>(row));
+    const U32x2 read = device::load_input(reinterpret_cast<const U32x2*>(row));
+    p.put(22, p.index, read.x + 3 * read.y);
+    p.put(18, p.index, device::load_behind(row));
+    p.put(19, p.index, static_cast<u32>(device::load_behind(reinterpret_cast<const device::Bf16*>(row) + 5)));
+    p.put(20, p.index, two.x + 3 * two.y);
+    p.put(21, p.index, fold(device::load_behind(reinterpret_cast<const F32x4*>(row))));
 }
 
 MONOMOE_DEVICE void copy_to_ring(const Probe& p, Storage& s, u32 offset, u32 source, u32 bytes, device::CachePolicy policy) {

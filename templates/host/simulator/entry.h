@@ -11,7 +11,7 @@
 
 #define MONOMOE_PROGRAM(kernel, bytes, fields)                                                                     \
     static void entry(const Arguments& a) {                                                                        \
-        kernel(static_cast<const device::Bf16*>(a.x), static_cast<const shape::Logit*>(a.logits),                  \
+        kernel(static_cast<const device::Bf16*>(a.x), routing(a),                                                  \
                static_cast<const float*>(a.bias), static_cast<const u8*>(a.w13),                                   \
                static_cast<const float*>(a.w13_scale), static_cast<const u8*>(a.w2),                               \
                static_cast<const float*>(a.w2_scale), static_cast<device::Bf16*>(a.y),                             \
@@ -20,6 +20,15 @@
     extern const Program kProgram = {schedule::kGrid, schedule::kThreads, bytes, entry, fields, std::size(fields)}
 
 namespace sim {
+
+// What the kernel routes by: logits, or the router's weight.
+inline auto routing(const Arguments& a) {
+    if constexpr (schedule::kRouterWeight) {
+        return static_cast<const device::Bf16*>(a.router);
+    } else {
+        return static_cast<const shape::Logit*>(a.logits);
+    }
+}
 
 template <typename T>
 constexpr Field field(const char* name, u32 offset) {

@@ -61,7 +61,7 @@ struct Field {
 
 // What one launch is called with, as the kernel's arguments.
 struct Arguments {
-    const void *x, *logits, *bias, *w13, *w13_scale, *w2, *w2_scale;
+    const void *x, *logits, *router, *bias, *w13, *w13_scale, *w2, *w2_scale;
     void *y, *workspace;
     u32 workspace_half_bytes, tokens;
 };

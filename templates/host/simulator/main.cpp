@@ -268,6 +268,7 @@ void run_all(const Problem& problem, const std::string& output_path) {
             Guarded y(y_bytes);
             std::memset(y.memory(), 0xff, y_bytes);
             machine.arguments = {input(problem, "x", launch, memory),       input(problem, "logits", launch, memory),
+                                 input(problem, "router", launch, memory),
                                  input(problem, "bias", launch, memory),    input(problem, "w13", launch, memory),
                                  input(problem, "w13_scale", launch, memory), input(problem, "w2", launch, memory),
                                  input(problem, "w2_scale", launch, memory), y.memory(), workspace.memory(),
