@@ -212,7 +212,9 @@ def test_the_worker_returns_what_the_launches_wrote(monkeypatch: pytest.MonkeyPa
         seed=0,
         weights=None,
         layout="packed",
-        inputs=lambda tokens, routing: SimpleNamespace(x=nothing, logits=logits, bias=None),
+        inputs=lambda tokens, routing, router: SimpleNamespace(
+            x=nothing, logits=logits, bias=None, routers=None
+        ),
         layer=lambda distribution: (None, LayerWeights(nothing, nothing, nothing, nothing)),
     )
     monkeypatch.setattr(Workspace, "allocate", lambda half_bytes, device: None)
