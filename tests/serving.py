@@ -44,7 +44,8 @@ def make_table(
     )
     origin = Origin("2026-01-01T00:00:00+00:00", "nvrtc 0.0", "0" * 64, "final")
     entries = tuple(
-        Entry(shape.name, n, 8, kernel.id, 10.0 * n, 7.5, origin, layout, router) for n in tuned_at
+        Entry(shape.name, n, 8, kernel.id, 10.0 * n, 7.5, origin, layout, router=router)
+        for n in tuned_at
     )
     return Table(KNOWN[DEFAULT], (kernel,), entries)
 
