@@ -36,7 +36,7 @@ struct alignas(16) InputPacket {
 };
 
 // This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups,
-// then the quantized input by token and column block.
+// then the input, if quantized, by token and column block.
 struct HandOff {
     u8* base;
 
@@ -53,7 +53,7 @@ struct HandOff {
     }
     MONOMOE_DEVICE static u32 bytes(u32 tokens) {
         return tokens * (4 * (shape::kTopK * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden) +
-                         schedule::kHiddenBlocks * static_cast<u32>(sizeof(InputPacket)));
+                         (shape::quantizes() ? schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket)));
     }
 };
 
