@@ -1,11 +1,11 @@
 """Compares one output with full precision and with the mirror reference, element by element.
 
 Two correct kernels add in different orders, so their h differ by a few units in the last fp32 bit.
-Where an h lies that close to the middle between two e4m3 codes, a close call, either code is right,
-and the choice shows in every element of the token's output. `follow` therefore makes the choices
-that the output at hand made. What is left may only differ where fp32 sums do: at the boundaries of
-bf16. A wrong kernel gains nothing by it: a close call moves one of top_k * intermediate values by
-one code.
+Where an h lies that close to the middle between two e4m3 codes (two bf16 numbers, if activations
+are not quantized), a close call, either code is right, and the choice shows in every element of the
+token's output. `follow` therefore makes the choices that the output at hand made. What is left may
+only differ where fp32 sums do: at the boundaries of bf16. A wrong kernel gains nothing by it: a
+close call moves one of top_k * intermediate values by one code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from monomoe_gen.reference import (
     block_matmul,
     mirror_hidden,
     moe_fp32,
-    quantize_activations,
+    round_activations,
 )
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 from monomoe_gen.validate import Problem, cosines, relative_l2
@@ -68,6 +68,7 @@ def compare(
             share=float((bf16_steps(y, mirror) <= 1).double().mean()),
             close_calls=close_calls,
         ),
+        activations=shape.activations,
     )
 
 
@@ -101,10 +102,10 @@ def follow(y: Tensor, problem: Problem, layer: BlockWeights, shape: Shape) -> tu
         problem.x, problem.logits, layer.w13, layer.w13_scale, problem.weights.bias, shape
     )
     for expert, tokens, weights, h in hidden:
-        codes, scale = quantize_activations(h)
+        codes, scale = round_activations(h, shape)
         w2, w2_scale = layer.w2[expert], layer.w2_scale[expert]
         total[tokens] += weights * block_matmul(codes, scale, w2, w2_scale)
-        other = _other_codes(h, codes)
+        other = _other_codes(h, codes, shape)
         row, column = (other != codes.float()).nonzero(as_tuple=True)
         block = column // SCALE_BLOCK
         step = (other - codes.float())[row, column] * scale[row, block] * weights[row, 0]
@@ -127,15 +128,17 @@ def follow(y: Tensor, problem: Problem, layer: BlockWeights, shape: Shape) -> tu
     return total.bfloat16(), taken
 
 
-def _other_codes(h: Tensor, codes: Tensor) -> Tensor:
+def _other_codes(h: Tensor, codes: Tensor, shape: Shape) -> Tensor:
     """fp32 like ``h [T, N]``: the other code of each close call, the code itself elsewhere."""
     blocks = h.unflatten(-1, (-1, SCALE_BLOCK))
     largest = blocks.abs().amax(-1, keepdim=True)
     margin = blocks.abs() * _OF_ITSELF + largest * _OF_LARGEST
-    low, high = (
-        e4m3.quantize(moved, largest)[0].float().flatten(-2)
-        for moved in (blocks - margin, blocks + margin)
-    )
+
+    def rounded(moved: Tensor) -> Tensor:
+        codes = e4m3.quantize(moved, largest)[0] if shape.activations == "fp8" else moved.bfloat16()
+        return codes.float().flatten(-2)
+
+    low, high = rounded(blocks - margin), rounded(blocks + margin)
     return torch.where(low != codes.float(), low, high)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-COSINE_MIN = 0.998  # of every token, against full precision on the same weights
+# Of every token, against full precision on the same weights; by the shape's activations.
+COSINE_MIN = {"fp8": 0.998, "bf16": 0.9999}
 MIRROR_REL_L2 = 2e-3  # of every token, against the mirror that follows the kernel's close calls
 MIRROR_SHARE = 0.999  # of the elements of a token count: equal to that mirror up to the last bit
 
@@ -42,7 +43,7 @@ class Comparison:
 
     Full precision is fp32 (its sums fp64) with the weights as the kernel has them, ``dequantized``,
     and as they were before quantization, ``unquantized``. ``largest`` is the largest magnitude of
-    the former's output, which max_abs has to be seen beside.
+    the former's output, which max_abs has to be seen beside. ``activations`` are the shape's.
     """
 
     tokens: int
@@ -54,6 +55,7 @@ class Comparison:
     operator_dequantized: Accuracy
     operator_unquantized: Accuracy
     agreement: Agreement
+    activations: str = "fp8"
 
     @property
     def problem(self) -> str:
@@ -61,8 +63,9 @@ class Comparison:
         cosine, rel_l2 = self.kernel_dequantized.cosine, self.agreement.rel_l2
         if cosine is None or rel_l2 is None:
             return "the output is not finite, or zero where it should not be"
-        if cosine < COSINE_MIN:
-            return f"cosine {cosine:.5f} against FP32, at least {COSINE_MIN} is required"
+        if cosine < COSINE_MIN[self.activations]:
+            limit = f"at least {COSINE_MIN[self.activations]} is required"
+            return f"cosine {cosine:.5f} against FP32, {limit}"
         if rel_l2 > MIRROR_REL_L2:
             limit = f"at most {MIRROR_REL_L2:.0e} is allowed"
             return f"relative L2 {rel_l2:.1e} against the mirror, {limit}"

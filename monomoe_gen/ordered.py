@@ -5,8 +5,9 @@ that its schedule fixes (`templates/README.md`, "How the work is dealt"), whoeve
 the same order is written down once more, over whole tensors, with nothing of the kernel's indexing.
 
 fp32 operations are rounded one by one, none is fused, and exponentials and quotients are correctly
-rounded. The 16 products of an MMA, all of e4m3 values, are added exactly and then to the running
-sum with one rounding. That is the simulator's arithmetic; a GPU's differs in the last bits.
+rounded. The 16 products of an MMA, all of e4m3 or bf16 values, are added in fp64 (exactly, but for
+bf16 values of very different size) and then to the running sum with one rounding to fp32. That is
+the simulator's arithmetic; a GPU's differs in the last bits.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from monomoe_gen.reference import quantize_activations, rank_experts
+from monomoe_gen.reference import rank_experts, round_activations
 from monomoe_gen.schedule import MMA_WARPS, KernelSpec
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 
@@ -50,15 +51,15 @@ def moe_sums(
     parts_up = _parts(spec.schedule.k_up, shape.hidden)
     parts_down = _parts(spec.schedule.k_down, shape.intermediate)
     ids, weights = _route(logits.float().numpy(), None if bias is None else bias.numpy(), shape)
-    codes, scales = quantize_activations(x)
+    values, scales = round_activations(x, shape)
 
     terms = []  # of every active expert: its column blocks' shares of the output
     for expert in np.unique(ids).tolist():
         tokens, slots = (ids == expert).nonzero()
-        up = _products(codes[tokens], w13[expert], chains)
+        up = _products(values[tokens], w13[expert], chains)
         up = up * (_by_token(scales[tokens]) * _by_row(w13_scale[expert]))
         gate, linear = np.split(_sum(_sum(up[part]) for part in parts_up), 2, axis=-1)
-        h, h_scale = quantize_activations(torch.from_numpy(_silu(gate) * linear))
+        h, h_scale = round_activations(torch.from_numpy(_silu(gate) * linear), shape)
         down = _products(h, w2[expert], chains)
         scale = _by_token(h_scale) * _by_row(w2_scale[expert]) * weights[tokens, slots, None]
         terms.append(np.zeros((len(down), *x.shape), np.float32))
@@ -85,7 +86,7 @@ def _parts(stage_columns: int, columns: int) -> list[slice]:
 
 
 def _products(activations: Tensor, weights: Tensor, chains: int) -> Floats:
-    """e4m3 ``[T, K]`` and ``[R, K]`` -> the products of each 128 columns, ``[K/128, T, R]``.
+    """Activations ``[T, K]``, e4m3 ``[R, K]`` -> products of each 128 columns ``[K/128, T, R]``.
 
     MMA m adds to chain ``m % chains``; the chains are added as a balanced tree.
     """

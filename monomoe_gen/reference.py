@@ -126,18 +126,30 @@ def quantize_activations(x: Tensor) -> tuple[Tensor, Tensor]:
     return codes.flatten(-2), scale.squeeze(-1)
 
 
+def round_activations(x: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+    """``[..., K]`` as ``shape``'s kernels multiply it: values and fp32 scales ``[..., K/128]``.
+
+    By default e4m3 as `quantize_activations` gives it; where activations are not quantized, bf16
+    and scales of one.
+    """
+    if shape.activations == "fp8":
+        return quantize_activations(x)
+    ones = torch.ones(*x.shape[:-1], x.shape[-1] // SCALE_BLOCK, device=x.device)
+    return x.bfloat16(), ones
+
+
 def activate(gate: Tensor, up: Tensor) -> Tensor:
     """``silu(gate) * up``."""
     return torch.nn.functional.silu(gate) * up
 
 
 def block_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor) -> Tensor:
-    """``x [T, K] @ w[R, K]^T`` of e4m3 operands -> fp32 ``[T, R]``.
+    """``x [T, K] @ w[R, K]^T`` of e4m3 or bf16 operands -> fp32 ``[T, R]``.
 
     Products are summed in fp32 within each 128 columns, then scaled by ``x_scale [T, K/128]`` and
     ``w_scale [R/128, K/128]``, then summed in fp32. Operands may come as any wider float type.
     """
-    # e4m3 values are exact in TF32 and bf16, so a reduced matmul precision changes nothing here.
+    # Operands are exact in TF32 and bf16, so a reduced matmul precision changes nothing here.
     x_blocks = x.float().unflatten(-1, (-1, SCALE_BLOCK)).transpose(0, 1)
     w_blocks = w.float().unflatten(-1, (-1, SCALE_BLOCK)).permute(1, 2, 0)
     scale = x_scale.T[:, :, None] * w_scale.repeat_interleave(SCALE_BLOCK, 0).T[:, None, :]
@@ -174,12 +186,13 @@ def moe_mirror(
     """The operator with the kernel's rounding points: x bf16 ``[B, H]`` -> bf16 ``[B, H]``.
 
     x is quantized per token and 128 columns; h is fp32, quantized the same way; all sums are fp32;
-    the sum over experts runs in ascending order; the result is rounded once.
+    the sum over experts runs in ascending order; the result is rounded once. With bf16 activations
+    x enters as it is, and h is rounded to bf16.
     """
     y = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
     for expert, tokens, weights, h in mirror_hidden(x, logits, w13, w13_scale, bias, shape):
-        codes, scale = quantize_activations(h)
-        y[tokens] += weights * block_matmul(codes, scale, w2[expert], w2_scale[expert])
+        values, scale = round_activations(h, shape)
+        y[tokens] += weights * block_matmul(values, scale, w2[expert], w2_scale[expert])
     return y.bfloat16()
 
 
@@ -191,11 +204,11 @@ def mirror_hidden(
     bias: Tensor | None,
     shape: Shape,
 ) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-    """`active_experts` with what `moe_mirror` is about to quantize: h fp32 ``[T, N]``."""
-    codes, scale = quantize_activations(x)
-    codes = codes.float()
+    """`active_experts` with what `moe_mirror` is about to round: h fp32 ``[T, N]``."""
+    values, scale = round_activations(x, shape)
+    values = values.float()
     for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
-        up_rows = block_matmul(codes[tokens], scale[tokens], w13[expert], w13_scale[expert])
+        up_rows = block_matmul(values[tokens], scale[tokens], w13[expert], w13_scale[expert])
         yield expert, tokens, weights, activate(*up_rows.chunk(2, -1))
 
 

@@ -26,7 +26,9 @@ BLOCK_BYTES = (
     ROW_TILE * SCALE_BLOCK
 )  # one MMA warp's share of a stage: 16 rows x 128 columns of e4m3
 TOKEN_TILES = (8, 16, 24, 32)
-ROW_PAD = 64  # bytes between activation rows; keeps 16-byte B operand loads free of bank conflicts
+ACTIVATION_BYTES = {"fp8": 1, "bf16": 2}  # of one value of x or h as it is multiplied
+# Values between activation rows; keeps 16-byte B operand loads free of bank conflicts.
+ROW_PAD = {"fp8": 64, "bf16": 8}
 Layout = Literal["packed", "raw"]
 """Of the weights: regrouped for the kernel, or as the checkpoint has them (see `weights`)."""
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
@@ -34,12 +36,8 @@ Router = Literal["logits", "weight"]
 """What a kernel routes by: logits that it is given, or the router's weight, which it multiplies."""
 ROUTERS: tuple[Router, ...] = get_args(Router)
 HEADER_BYTES = 128  # workspace header: done counter, epoch, dirty bytes of either half
-H_STAGING_BYTES = (
-    40 * 1024
-)  # budget of the requantized-h slots; a tile that needs more gets fewer slots
-ACTIVATION_BYTES = (
-    160 * 1024
-)  # budget of the quantized input and h; an input that needs more is read from the workspace
+H_STAGING_VALUES = 40 * 1024  # budget of the h slots; a tile that needs more gets fewer slots
+STAGING_BYTES = 160 * 1024  # budget of x and h in shared memory; a larger x is read block by block
 INPUT_PACKET_BYTES = SCALE_BLOCK + 16  # 128 columns of one token, their scale, three words of fill
 
 
@@ -273,23 +271,37 @@ class Geometry:
         return max(self.schedule.d_up, self.schedule.d_down)
 
     @property
+    def activation_bytes(self) -> int:
+        """Bytes of a value of x or h as the MMA warps read it."""
+        return ACTIVATION_BYTES[self.shape.activations]
+
+    @property
+    def row_pad(self) -> int:
+        """Values after each row of x and h in shared memory."""
+        return ROW_PAD[self.shape.activations]
+
+    @property
     def h_slots(self) -> int:
-        """Experts whose requantized h is staged at a time: the most of 8, 4, 2 that fit."""
-        slot = self.token_tile * (self.shape.intermediate + ROW_PAD)
-        return next((n for n in (8, 4) if n * slot <= H_STAGING_BYTES), 2)
+        """Experts whose rounded h is staged at a time: the most of 8, 4, 2 that fit."""
+        slot = self._row_bytes(self.shape.intermediate) * self.token_tile
+        budget = H_STAGING_VALUES * self.activation_bytes
+        return next((n for n in (8, 4) if n * slot <= budget), 2)
 
     @property
     def x_in_shared(self) -> bool:
-        """Whether each CTA keeps all of the quantized input, or reads it block by block."""
-        return self._x_bytes + self._h_bytes <= ACTIVATION_BYTES
+        """Whether each CTA keeps all of the input, or reads it block by block."""
+        return self._x_bytes + self._h_bytes <= STAGING_BYTES
 
     @property
     def _x_bytes(self) -> int:
-        return self.token_tile * (self.shape.hidden + ROW_PAD)
+        return self.token_tile * self._row_bytes(self.shape.hidden)
 
     @property
     def _h_bytes(self) -> int:
-        return self.h_slots * self.token_tile * (self.shape.intermediate + ROW_PAD)
+        return self.h_slots * self.token_tile * self._row_bytes(self.shape.intermediate)
+
+    def _row_bytes(self, columns: int) -> int:
+        return (columns + self.row_pad) * self.activation_bytes
 
     @property
     def lane_experts(self) -> int:
@@ -314,6 +326,7 @@ class Geometry:
     def shared_fields(self) -> dict[str, int]:
         """Bytes of each member of `SharedStorage`, in order; all keep 16-byte alignment."""
         shape, tile = self.shape, self.token_tile
+        scaled_blocks = shape.hidden // SCALE_BLOCK if shape.activations == "fp8" else 1
         partials = max(2 * self.accumulators_up, self.accumulators_down)
         barriers = 2 * self.ring_stages + 2 * self.h_slots + 10
         return {
@@ -321,7 +334,7 @@ class Geometry:
             "x": self._x_bytes if self.x_in_shared else 16,
             "h": self._h_bytes,
             "partials": MMA_WARPS * partials * (tile // 8) * 512,
-            "x_scale": shape.hidden // SCALE_BLOCK * tile * 4,
+            "x_scale": scaled_blocks * tile * 4,
             "h_scale": self.h_slots
             * self.down_scale_rows
             * shape.intermediate
@@ -347,6 +360,8 @@ class Geometry:
         rows = self.token_tile * self.shape.top_k
         partials = (self.down_groups - 1) * self.token_tile * self.shape.hidden
         packets = self.token_tile * self.shape.hidden // SCALE_BLOCK * INPUT_PACKET_BYTES
+        if self.shape.activations == "bf16":
+            packets = 0  # every CTA reads x itself
         logits = self.token_tile * self.shape.experts if self.router == "weight" else 0
         return _up(4 * (rows * self.shape.intermediate + partials + logits) + packets, 128)
 

@@ -23,7 +23,11 @@ ROUTING_LANES = 32  # each lane of a warp owns ceil(experts / 32) consecutive ex
 MAX_EXPERTS = 1024
 _WIDEST_LINE = 10_000  # of a shape file: a source is never folded
 
-_CHOICES = {"scoring": ("softmax", "sigmoid"), "logits_dtype": ("float32", "bfloat16")}
+_CHOICES = {
+    "scoring": ("softmax", "sigmoid"),
+    "logits_dtype": ("float32", "bfloat16"),
+    "activations": ("fp8", "bf16"),
+}
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _TYPE_WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
@@ -47,6 +51,7 @@ class Shape:
     topk_group: int = 1
     routed_scaling_factor: float = 1.0
     logits_dtype: str = "float32"
+    activations: str = "fp8"
     source: str = ""
 
     def __post_init__(self) -> None:

@@ -124,9 +124,13 @@ def _summary(report: Report) -> Iterator[str]:
     if ratios:
         text += (
             f" That error is {ratios[0]:.2f} to {ratios[-1]:.2f} times the published quantized "
-            f"operator's, in the median {median(ratios):.2f} times. Both errors are those of "
-            "rounding x and h to e4m3, so a few percent either way are chance."
+            f"operator's, in the median {median(ratios):.2f} times."
         )
+        if report.shape.activations == "fp8":
+            text += (
+                " Both errors are those of rounding x and h to e4m3, so a few percent either way "
+                "are chance."
+            )
     yield text
 
 
@@ -139,11 +143,11 @@ def _meaning(shape: Shape) -> str:
         "activations. *Unquantized*: FP32 has the weights from before their quantization, so the "
         "numbers hold everything that FP8 costs. *Mirror*: the reference that rounds where the "
         "kernel rounds; *same* is the share of elements that equal it up to the last bf16 bit, and "
-        "*close calls* counts values of h that lie in the middle between two e4m3 codes as far as "
+        "*close calls* counts values of h that lie in the middle between two codes as far as "
         "FP32 sums can tell, and that the kernel rounded the other way. A report passes if every "
-        f"token has a cosine of at least {COSINE_MIN} (dequantized) and is within "
-        f"{MIRROR_REL_L2:.0e} of the mirror, and if {MIRROR_SHARE:.1%} of the elements of a token "
-        "count are the same."
+        f"token has a cosine of at least {COSINE_MIN[shape.activations]} (dequantized) and is "
+        f"within {MIRROR_REL_L2:.0e} of the mirror, and if {MIRROR_SHARE:.1%} of the elements of a "
+        "token count are the same."
     )
 
 

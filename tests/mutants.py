@@ -29,7 +29,7 @@ GROUPS = KernelSpec(TOY, Schedule(6, 4, 128, 2, 128, 3, 4))  # three down groups
 
 def build_unshared(spec: KernelSpec, templates: Path | None = None) -> host_build.Program:
     """The kernel of ``spec`` as if shared memory had no room for its quantized input."""
-    with patch.object(schedule, "ACTIVATION_BYTES", 0):
+    with patch.object(schedule, "STAGING_BYTES", 0):
         assert not spec.geometry.x_in_shared
         return host_build.build(spec, templates)
 

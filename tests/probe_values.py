@@ -72,10 +72,11 @@ def words(random: np.random.Generator) -> Probe:
         Column("bf16x2_to_float, second", a & np.uint32(0xFFFF0000)),
         Column("e4m3x4_to_half, first two", half[code[:, :2].ravel()]),
         Column("e4m3x4_to_half, last two", half[code[:, 2:].ravel()]),
+        *(Column(f"e4m3x4_to_bf16, {i}", E4M3_VALUES[code[:, i]]) for i in range(4)),
     )
     functions = ("bits_to_float(u32)", "float_to_bits(float)", "count_bits(u32)", "lowest_bit(u32)")
     functions += ("maximum(u32, u32)", "bf16_to_float(Bf16)", "bf16x2_to_float(u32)")
-    functions += ("e4m3x4_to_half(u32)",)
+    functions += ("e4m3x4_to_half(u32)", "e4m3x4_to_bf16(u32)")
     return Probe("words", functions, len(a), np.stack([a, b], 1), columns)
 
 
@@ -213,3 +214,28 @@ def random_products(random: np.random.Generator, cases: int) -> tuple[Array, Arr
     d = random.standard_normal((cases, 16, 8)) * 10.0 ** random.integers(-2, 5, (cases, 1, 1))
     a, b = (random.choice(finite, (cases, 16, n)) for n in (16, 8))
     return a, b, d.astype(np.float32)
+
+
+def wide_products(random: np.random.Generator) -> Probe:
+    """`products` of bf16: b and d are far beyond the range of fp16 in half of the cases."""
+    exact, drawn = exact_products(random, 64), random_products(random, 64)
+    a, b, d = (np.concatenate([x, y]) for x, y in zip(exact, drawn, strict=True))
+    scale = np.where(np.arange(len(a)) % 2, 2.0**60, 2.0**-50)[:, None, None]
+    wide_a, wide_b, wide_d = E4M3_VALUES[a], E4M3_VALUES[b] * scale, d * scale
+    exact_d = (wide_d + wide_a.astype(float) @ wide_b).astype(np.float32)
+    expected = lanes(exact_d).reshape(2, -1)
+    size = lanes(np.abs(wide_d) + np.abs(wide_a) @ np.abs(wide_b)).reshape(2, -1)
+    columns = (
+        Column("exact sums of bf16", expected[0], 0 * size[0]),
+        Column("random bf16", expected[1], size[1] * 2.0**-18),
+    )
+    g, q = np.arange(32) // 4, np.arange(32) % 4
+    low, high = 2 * q[:, None] + np.array([0, 1]), 2 * q[:, None] + np.array([8, 9])
+    rows = [wide_a[:, r[:, None], k] for k in (low, high) for r in (g, g + 8)]
+    rows += [wide_b[:, k, g[:, None]] for k in (low, high)]
+    pairs = [to_bf16(np.ascontiguousarray(v, np.float32)) << np.array([0, 16], "u4") for v in rows]
+    words = [pair.sum(-1, dtype=np.uint32) for pair in pairs]
+    inputs = np.stack([*words, *[np.zeros_like(words[0])] * 2], -1)
+    starts = lanes(wide_d.astype(np.float32)).view(np.uint32)
+    functions = ("mma_bf16_16x8x16(float (&)[4], u32, u32, u32, u32, u32, u32)",)
+    return Probe("wide_products", functions, len(a), np.concatenate([inputs, starts], -1), columns)

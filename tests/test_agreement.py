@@ -4,6 +4,7 @@ The kernels here are the mirror reference on the CPU, changed.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ SHAPE = Shape(
     renormalize=True,
     expert_bias=True,
 )
+KEPT = replace(SHAPE, name="kept", activations="bf16")
 UNIFORM = Case("uniform", "gaussian")
 
 
@@ -44,28 +46,35 @@ def packed(weights: BlockWeights) -> LayerWeights:
 
 
 def problem_of(
-    weights: BlockWeights, packed: LayerWeights, case: Case = UNIFORM, tokens: int = 4
+    weights: BlockWeights,
+    packed: LayerWeights,
+    case: Case = UNIFORM,
+    tokens: int = 4,
+    shape: Shape = SHAPE,
 ) -> Problem:
-    return make_problem(SHAPE, weights, packed, tokens, case, 0)
+    return make_problem(shape, weights, packed, tokens, case, 0)
 
 
 def mirror(
-    problem: Problem, w: BlockWeights, change: Callable[[Tensor], Tensor] = lambda h: h
+    problem: Problem,
+    w: BlockWeights,
+    change: Callable[[Tensor], Tensor] = lambda h: h,
+    shape: Shape = SHAPE,
 ) -> Tensor:
     """The mirror with ``change`` applied to every h."""
     y = torch.zeros(problem.x.shape)
     bias = problem.weights.bias
     for expert, tokens, amounts, h in reference.mirror_hidden(
-        problem.x, problem.logits, w.w13, w.w13_scale, bias, SHAPE
+        problem.x, problem.logits, w.w13, w.w13_scale, bias, shape
     ):
-        codes, scale = reference.quantize_activations(change(h))
+        codes, scale = reference.round_activations(change(h), shape)
         y[tokens] += amounts * reference.block_matmul(
             codes, scale, w.w2[expert], w.w2_scale[expert]
         )
     return y.bfloat16()
 
 
-def judge(problem: Problem, w: BlockWeights, y: Tensor) -> Comparison:
+def judge(problem: Problem, w: BlockWeights, y: Tensor, shape: Shape = SHAPE) -> Comparison:
     def launch(asked: Problem, out: Tensor) -> None:
         assert asked is problem and out.isnan().all()
         out.copy_(y)
@@ -73,7 +82,7 @@ def judge(problem: Problem, w: BlockWeights, y: Tensor) -> Comparison:
     def unquantized(expert: int) -> tuple[Tensor, Tensor]:
         return expert_weights(SHAPE, expert, problem.case.weights, 0)
 
-    return compare(SHAPE, w, unquantized, problem, launch)
+    return compare(shape, w, unquantized, problem, launch)
 
 
 def noisy(size: float) -> Callable[[Tensor], Tensor]:
@@ -108,6 +117,28 @@ def test_sums_in_another_order_agree_once_close_calls_are_followed(
     assert found.agreement.close_calls > 0
     assert found.agreement.share >= 0.999 and found.agreement.share > before
     assert found.agreement.rel_l2 is not None and found.agreement.rel_l2 < 1e-3
+
+
+def test_close_calls_of_bf16_are_followed_too(weights: BlockWeights, packed: LayerWeights) -> None:
+    problem = problem_of(weights, packed, tokens=8, shape=KEPT)
+    y = mirror(problem, weights, noisy(1e-5), KEPT)
+    before = (bf16_steps(y, problem.mirror) == 0).double().mean()
+    found = judge(problem, weights, y, KEPT)
+    assert found.problem == "" and found.activations == "bf16"
+    assert found.agreement.close_calls > 0 and found.agreement.share >= 0.999
+    same = bf16_steps(y, follow(y, problem, weights, KEPT)[0]) == 0
+    assert same.double().mean() > before
+    cosine = found.kernel_dequantized.cosine
+    assert cosine and cosine > 0.99999
+
+
+def test_a_kernel_that_quantizes_is_too_coarse_for_bf16(
+    weights: BlockWeights, packed: LayerWeights
+) -> None:
+    quantized = problem_of(weights, packed)
+    problem = problem_of(weights, packed, shape=KEPT)
+    assert "cosine" in judge(problem, weights, quantized.mirror, KEPT).problem
+    assert "at least 0.9999" in judge(problem, weights, quantized.mirror, KEPT).problem
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from monomoe_gen.protocol import Image
 from monomoe_gen.reference import moe_mirror
 from monomoe_gen.render import render, render_empty
 from monomoe_gen.sandbox import Limits, Sandbox
-from monomoe_gen.schedule import KernelSpec, Router, Schedule
+from monomoe_gen.schedule import LAYOUTS, KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible, nearest_legal
 from monomoe_gen.trace_summary import summarize
@@ -134,6 +134,38 @@ def test_a_router_inside_is_timed_beside_a_separate_one(
         print(f"{cell.tokens} tokens: inside {inside:.2f} us, apart {cell.separate_us:.2f} us")
         assert cell.floor and cell.separate_us and cell.separate_us > cell.floor.stream_us
         assert inside < 1.5 * cell.separate_us
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("model", MODELS)
+def test_bf16_activations_are_right_for_every_token_count(
+    model: str, layout: Layout, device: Device, box: Sandbox
+) -> None:
+    shape = dataclasses.replace(load_shape(model), name=f"{model}-wide", activations="bf16")
+    schedule = nearest_legal(shape, FAMILIAR, device)
+    assert schedule
+    spec = KernelSpec(shape, schedule, layout=layout)
+    asked = jobs.measure(
+        spec, image_of(spec, device), range(1, 9), "uniform", validate=True, timed=None
+    )
+    outcome = box.measure(asked)
+    assert outcome.status == "ok", outcome.message
+    assert {c.tokens: c.message for c in outcome.cells} == dict.fromkeys(range(1, 9), "")
+    worst = min(e.cosine for c in outcome.cells for e in c.errors.values())
+    assert worst >= 0.9999
+
+
+def test_bf16_input_beyond_shared_memory_is_right(device: Device, box: Sandbox) -> None:
+    shape = dataclasses.replace(load_shape("deepseek-v3.1-tp8"), name="wide", activations="bf16")
+    schedule = nearest_legal(shape, FAMILIAR, device, 16)
+    assert schedule
+    spec = KernelSpec(shape, schedule, 16)
+    assert not spec.geometry.x_in_shared
+    asked = jobs.measure(
+        spec, image_of(spec, device), (1, 9, 16), "uniform", validate=True, timed=None
+    )
+    outcome = box.measure(asked)
+    assert (outcome.status, [c.message for c in outcome.cells]) == ("ok", ["", "", ""])
 
 
 @pytest.mark.parametrize("k_up", [256, 1024, 2048])

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from probe_traffic import clocks, copies, exchanges, memory, places, shared
-from probe_values import exponentials, floats, products, quotients, words
+from probe_values import exponentials, floats, products, quotients, wide_products, words
 from probes import GRID, TEXT, WORKSPACE_WORDS, Array, Probe, gpu_source, host_program, run_on_host
 
 from monomoe_gen import host_build
@@ -38,6 +38,7 @@ PROBES = (  # in the order of their numbers in probes.cu
     copies(DRAW),
     products(DRAW),
     clocks(),
+    wide_products(DRAW),
 )
 NOT_PROBED = {"trap()": "it ends the launch; the simulator's tests see it reported"}
 
@@ -104,6 +105,7 @@ FAULTS = (  # an edit of templates/host, and the column that shows it
     (NUMERIC, "(high + 6)", "(high + 5)", "e4m3x4_to_half, first two"),
     (NUMERIC, "0x7fff + (bits >> 16 & 1)", "0x8000", "float_to_bf16"),
     (NUMERIC, "i] = half(a[lane][1]", "i] = half(a[lane][2]", "exact sums"),
+    (NUMERIC, "(bf16 << 16)", "(bf16 << 15)", "exact sums of bf16"),
     (EXCHANGE, "lane >= delta ? lane - delta : lane", "(lane - delta) % kLanes", "shuffle_up"),
     (EXCHANGE, "return a + b;", "return a | b;", "reduce_add"),
     (EXCHANGE, "(copy.from + copy.landed)", "(copy.from + copy.landed + 16)", "copied"),

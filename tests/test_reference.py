@@ -2,6 +2,7 @@
 
 import functools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -320,6 +321,28 @@ def test_both_references_agree_with_plain_python(s: Shape) -> None:
     # equal up to the last bf16 bit: fp32 sums may put a value on the other side of a boundary
     steps = y.view(torch.int16).int() - rounded.bfloat16().view(torch.int16).int()
     assert (steps.abs() <= 1).all() and (steps == 0).double().mean() > 0.99
+
+
+@pytest.mark.parametrize("s", CONFIGS, ids=["softmax", "sigmoid"])
+def test_bf16_activations_are_rounded_once(s: Shape) -> None:
+    """x is not rounded, h to bf16; against the same in double."""
+    s = replace(s, activations="bf16")
+    x, logits, weights = layer(s, 3, seed=1)
+    x[1] *= 1e6  # beyond fp16
+    x[2, :128] = 0
+    bias = torch.linspace(-0.1, 0.1, s.experts) if s.expert_bias else None
+    ids, amounts = reference.route(logits, bias, s)
+    expected = torch.zeros(x.shape, dtype=torch.float64)
+    for t, slot in np.ndindex(*ids.shape):
+        w13, w2 = (m.double() for m in weights.dequantized(int(ids[t, slot])))
+        gate, up = (w13 @ x[t].double()).chunk(2)
+        h = (gate / (1 + (-gate).exp()) * up).float().bfloat16().double()
+        expected[t] += amounts[t, slot].double() * (w2 @ h)
+    found = mirror(x, logits, weights, bias, s)
+    steps = found.view(torch.int16).int() - expected.bfloat16().view(torch.int16).int()
+    assert (steps.abs() <= 1).double().mean() > 0.99 and (steps == 0).double().mean() > 0.95
+    exact = reference.moe_fp32(x, logits, weights.dequantized, bias, s)
+    assert torch.cosine_similarity(found.double(), exact.double()).min() > 0.99999
 
 
 @pytest.mark.parametrize("s", CONFIGS, ids=["softmax", "sigmoid"])

@@ -86,6 +86,8 @@ def test_a_dictionary_holds_the_whole_shape(shape: Shape) -> None:
         ("top_k", {"experts": 4, "top_k": 5}, "1 to 4"),
         ("scoring", {"scoring": "argmax"}, "softmax, sigmoid"),
         ("logits_dtype", {"logits_dtype": "float16"}, "float32, bfloat16"),
+        ("activations", {"activations": "fp16"}, "fp8, bf16"),
+        ("activations", {"activations": 8}, "text"),
         ("n_group", {"n_group": 3}, "divide experts"),
         ("n_group", {"n_group": 0}, "divide experts"),
         ("topk_group", {"topk_group": 2}, "1 to n_group (1)"),
@@ -139,6 +141,15 @@ def test_the_folder_readme_covers_every_field_and_every_file() -> None:
     for field in dataclasses.fields(Shape):
         assert f"| `{field.name}` |" in readme
     assert shape_table.shapes_table() in readme, "run `make docs`"
+
+
+def test_a_shape_that_does_not_say_quantizes_its_activations() -> None:
+    plain, kept = load_shape("qwen3.5-35b"), load_shape("qwen3.5-35b-bf16")
+    assert (plain.activations, kept.activations) == ("fp8", "bf16")
+    values = plain.to_dict()
+    del values["activations"]
+    assert Shape.from_dict(values) == plain
+    assert "activations" not in plain.to_yaml() and "activations: bf16" in kept.to_yaml()
 
 
 def test_the_table_says_what_a_launch_streams() -> None:

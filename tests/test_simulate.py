@@ -43,6 +43,9 @@ WIDE = replace(TOY, name="toy-wide", intermediate=256)
 ODD = replace(TOY, name="toy-odd", hidden=768)
 BROAD = replace(TOY, name="toy-broad", hidden=4608)
 BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=64, top_k=8)
+BF16 = replace(TOY, name="toy-bf16", activations="bf16")
+BF16_WIDE = replace(WIDE, name="toy-wide-bf16", activations="bf16")
+BF16_LONG = replace(TOY, name="toy-long-bf16", hidden=2048, experts=4, activations="bf16")
 
 # Together: ring depths from 2 up, stages of equal and different sizes, one or several down groups,
 # CTAs without a part in the down-projection, several stages a unit, more experts than h slots.
@@ -115,6 +118,16 @@ ROUTER_CASES = [
     (ODD, (6, 4, 384, 6, 128, 3, 5), 16, (3, 16, 1), "uniform"),
 ]  # fmt: skip
 LONG = replace(TOY, name="toy-long", hidden=4352, experts=20)  # columns of three rounds
+
+# Activations that stay bf16, in shared memory and not.
+BF16_CASES = [
+    (BF16, (4, 4, 256, 4, 128, 2, 2), 8, (1, 3, 8), "uniform", "packed"),
+    (BF16, (5, 2, 128, 4, 128, 3, 2), 8, (8, 1, 3), "zipf", "packed"),
+    (BF16, (4, 4, 256, 4, 128, 2, 2), 8, (1, 3, 8), "uniform", "raw"),
+    (BF16, (8, 8, 128, 2, 128, 3, 5), 8, (3, 8, 1), "disjoint", "raw"),
+    (BF16_WIDE, (4, 4, 128, 2, 128, 3, 2), 16, (1, 16, 3), "same", "packed"),
+    (BF16_LONG, (4, 16, 1024, 4, 128, 2, 2), 32, (3, 11), "uniform", "packed"),
+]
 
 needs_compiler = pytest.mark.skipif(not host_build.has_compiler(), reason="needs g++")
 
@@ -194,6 +207,21 @@ def test_a_kernel_that_waits_for_the_one_ahead_is_right() -> None:
         assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
 
 
+@needs_compiler
+@pytest.mark.parametrize("case", BF16_CASES, ids=lambda case: f"{case_id(case[:5])}-{case[5]}")
+def test_bf16_activations_are_right_under_every_scheduler(case: tuple) -> None:
+    shape, schedule, tile, tokens, routing, layout = case
+    program = host_build.build(KernelSpec(shape, Schedule(*schedule), tile, layout))
+    problem = make_problem(shape, tokens, routing, layout=layout)
+    for outcome in simulate.simulate(program, problem, plan(len(POLICIES))):
+        assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
+
+
+def test_bf16_input_lies_in_shared_memory_or_not() -> None:
+    plans = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in BF16_CASES]
+    assert {geometry.x_in_shared for geometry in plans} == {False, True}
+
+
 def test_raw_cases_take_every_path() -> None:
     plans = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in RAW_CASES]
     for value_of in (
@@ -220,8 +248,8 @@ def test_there_are_500_pairs_of_kernel_and_scheduler() -> None:
 
 
 def test_cases_break_no_rule_but_those_of_speed() -> None:
-    every = [*CASES, *RAW_CASES, *TILE_CASES, *ROUTER_CASES, BROAD_CASE]
-    for shape, schedule, tile, _, _ in every:
+    every = [*CASES, *RAW_CASES, *TILE_CASES, *ROUTER_CASES, *BF16_CASES, BROAD_CASE]
+    for shape, schedule, tile, *_ in every:
         broken = violations(shape, Schedule(*schedule), KNOWN[DEFAULT], tile)
         assert {v.rule.name for v in broken} <= set(host_build.PERFORMANCE_RULES)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -121,6 +122,15 @@ def test_wrong_numbers_are_named(
     assert verdict.status == "wrong"
     assert verdict.message.startswith("3 tokens, uniform routing, gaussian: ")
     assert re.search(complaint, verdict.message)
+
+
+def test_a_kernel_that_quantizes_what_shall_stay_bf16_is_wrong(
+    kernel: Callable[..., Run], layers: dict[str, tuple[BlockWeights, LayerWeights]]
+) -> None:
+    kept = replace(SHAPE, name="kept", activations="bf16")
+    problem = make_problem(kept, *layers["gaussian"], TOKENS, validation_cases()[0], 0)
+    verdict = judge(kernel(), [problem])
+    assert verdict.status == "wrong" and "at least 0.9999 is required" in verdict.message
 
 
 def test_a_kernel_that_ignores_the_bias_is_wrong(

@@ -51,6 +51,26 @@ MONOMOE_DEVICE U32x2 e4m3x4_to_half(u32 bytes) {
     return half;
 }
 
+// The same as two pairs of bf16, exact.
+MONOMOE_DEVICE U32x2 e4m3x4_to_bf16(u32 bytes) {
+    const U32x2 half = e4m3x4_to_half(bytes);
+    const auto widen = [](u32 pair) {
+        u32 wide;
+        asm("{\n"
+            ".reg .b16 low, high;\n"
+            ".reg .f32 a, b;\n"
+            "mov.b32 {low, high}, %1;\n"
+            "cvt.f32.f16 a, low;\n"
+            "cvt.f32.f16 b, high;\n"
+            "cvt.rn.bf16x2.f32 %0, b, a;\n"
+            "}"
+            : "=r"(wide)
+            : "r"(pair));
+        return wide;
+    };
+    return {widen(half.x), widen(half.y)};
+}
+
 MONOMOE_DEVICE float absolute(float value) { return fabsf(value); }
 MONOMOE_DEVICE float maximum(float a, float b) { return fmaxf(a, b); }
 MONOMOE_DEVICE u32 maximum(u32 a, u32 b) { return max(a, b); }

@@ -26,8 +26,18 @@ MONOMOE_DEVICE void receive_row(F32x4 (&row)[schedule::kIntermediateBlocks], con
     }
 }
 
+// Stores a row of h as bf16, lane l its columns of receive_row.
+MONOMOE_DEVICE void round_row(shape::Activation* target, const F32x4 (&row)[schedule::kIntermediateBlocks], u32 lane) {
+    const auto pair = [](float low, float high) { return u32{device::float_to_bf16(low)} | u32{device::float_to_bf16(high)} << 16; };
+#pragma unroll
+    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) {
+        const F32x4 v = row[b];
+        *reinterpret_cast<U32x2*>(target + b * schedule::kScaleBlock + 4 * lane) = {pair(v.x, v.y), pair(v.z, v.w)};
+    }
+}
+
 // Requantizes h of the experts of this CTA's down group into the slots. One requant warp; warp r serves slot
-// r % kHSlots, so every slot has the same warps as producers in every phase.
+// r % kHSlots, so every slot has the same warps as producers in every phase. h that is not quantized is rounded to bf16.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
 //   Writes    h, h_scale
 //   Waits on  listed, numbered and weighted (the caller did), the rows of h, h_empty
@@ -56,6 +66,11 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
             const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(here))];
             F32x4 row[kBlocks];
             receive_row(row, handoff.h_row(expert.first_row + rank), lane);
+            if constexpr (!shape::quantizes()) {
+                round_row(s.h[slot][token], row, lane);
+                if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][token] = weight_scale * routing_weight;
+                continue;
+            }
             u32 my_amax = 0;  // of block lane % kBlocks
 #pragma unroll
             for (u32 b = 0; b < kBlocks; ++b) {

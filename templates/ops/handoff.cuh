@@ -36,7 +36,7 @@ struct alignas(16) InputPacket {
 };
 
 // This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups,
-// then the quantized input by token and column block, then with kRouterWeight the logits.
+// then the input, if quantized, by token and column block, then with kRouterWeight the logits.
 struct HandOff {
     u8* base;
 
@@ -53,11 +53,12 @@ struct HandOff {
     }
     // Router logits of a token.
     MONOMOE_DEVICE float* logits(u32 tokens, u32 token) const {
-        return reinterpret_cast<float*>(packets(tokens) + tokens * schedule::kHiddenBlocks) + token * shape::kExperts;
+        return reinterpret_cast<float*>(packets(tokens) + (shape::quantizes() ? tokens * schedule::kHiddenBlocks : 0)) + token * shape::kExperts;
     }
     MONOMOE_DEVICE static u32 bytes(u32 tokens) {
         return tokens * (4 * (shape::kTopK * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden) +
-                         schedule::kHiddenBlocks * static_cast<u32>(sizeof(InputPacket)) + (schedule::kRouterWeight ? 4 * shape::kExperts : 0));
+                         (shape::quantizes() ? schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket)) +
+                         (schedule::kRouterWeight ? 4 * shape::kExperts : 0));
     }
 };
 

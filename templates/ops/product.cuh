@@ -12,20 +12,28 @@
 // several tiles are independent already.
 constexpr u32 kChains = schedule::kTokenTiles == 1 ? 4 : 2;
 
-// 128 columns of eight tokens' activations as B operands: lane 4g+q has bytes 16q ... 16q+15 and 64+16q ... 64+16q+15 of
-// token g.
+// 128 columns of eight tokens' activations as B operands: lane 4g+q has columns 16q ... 16q+15 and 64+16q ... 64+16q+15 of
+// token g, in this order.
 struct Operands {
-    U32x4 half[2];
+    enum : u32 { kWords = 2 * sizeof(shape::Activation) };  // of 16 bytes
+    U32x4 part[kWords];
 };
 
 // Activations in shared memory, from token 0 and a block's first column on.
 template <u32 kStride>
 struct SharedRows {
-    const u8* first;
+    const shape::Activation* first;
 
     MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
-        const u8* const row = first + (8 * token_tile + lane / 4) * kStride + lane % 4 * 16;
-        return {device::load_shared_early(row), device::load_shared_early(row + 64)};
+        const shape::Activation* const row = first + (8 * token_tile + lane / 4) * kStride + lane % 4 * 16;
+        if constexpr (shape::quantizes()) {
+            return {device::load_shared_early(row), device::load_shared_early(row + 64)};
+        } else {
+            Operands got;
+#pragma unroll
+            for (u32 i = 0; i < Operands::kWords; ++i) got.part[i] = device::load_shared_early(row + i / 2 * 64 + i % 2 * 8);
+            return got;
+        }
     }
 };
 
@@ -43,10 +51,18 @@ MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], c
             const Operands b = activations.operands(t, lane);
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) {
+                if constexpr (!shape::quantizes()) {
+                    const U32x4& columns = b.part[i];
+                    const U32x2 w0 = device::e4m3x4_to_bf16(a[i].x), w1 = device::e4m3x4_to_bf16(a[i].y);
+                    const U32x2 w2 = device::e4m3x4_to_bf16(a[i].z), w3 = device::e4m3x4_to_bf16(a[i].w);
+                    device::mma_bf16_16x8x16(chain[2 * i % kChains], w0.x, w1.x, w0.y, w1.y, columns.x, columns.y);
+                    device::mma_bf16_16x8x16(chain[(2 * i + 1) % kChains], w2.x, w3.x, w2.y, w3.y, columns.z, columns.w);
+                    continue;
+                }
                 const U32x2 a0 = device::e4m3x4_to_half(a[i].x), a1 = device::e4m3x4_to_half(a[i].y);
                 const U32x2 a2 = device::e4m3x4_to_half(a[i].z), a3 = device::e4m3x4_to_half(a[i].w);
-                const U32x2 b0 = device::e4m3x4_to_half(i % 2 ? b.half[i / 2].z : b.half[i / 2].x);
-                const U32x2 b1 = device::e4m3x4_to_half(i % 2 ? b.half[i / 2].w : b.half[i / 2].y);
+                const U32x2 b0 = device::e4m3x4_to_half(i % 2 ? b.part[i / 2].z : b.part[i / 2].x);
+                const U32x2 b1 = device::e4m3x4_to_half(i % 2 ? b.part[i / 2].w : b.part[i / 2].y);
                 device::mma_16x8x16(chain[2 * i % kChains], a0.x, a1.x, a0.y, a1.y, b0.x, b0.y);
                 device::mma_16x8x16(chain[(2 * i + 1) % kChains], a2.x, a3.x, a2.y, a3.y, b1.x, b1.y);
             }

@@ -68,10 +68,10 @@ static_assert(sizeof(Barriers) == Barriers::kCount * sizeof(device::Mbarrier), "
 struct alignas(128) SharedStorage {
     // weight stream: written by the copy engine, read by the MMA warps
     u8 ring[schedule::kRingBytes];
-    // quantized input, written once, where there is room for it
-    u8 x[schedule::kXInShared ? schedule::kTokenTile : 1][schedule::kXInShared ? shape::kHidden + schedule::kRowPad : 16];
-    // requantized h of kHSlots experts, by token; rows of tokens that are not routed are never used
-    u8 h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
+    // input as it is multiplied, written once, where there is room for it
+    shape::Activation x[schedule::kXInShared ? schedule::kTokenTile : 1][schedule::kXInShared ? shape::kHidden + schedule::kRowPad : 16 / sizeof(shape::Activation)];
+    // h of kHSlots experts, rounded to e4m3 or bf16, by token; rows of tokens that are not routed are never used
+    shape::Activation h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
     union {
         // partial sums on their way to the epilogue warps, two units in turn
         F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][schedule::kTokenTiles][32];
@@ -80,8 +80,8 @@ struct alignas(128) SharedStorage {
         // partial sums of logits, before `listed`
         float router[schedule::kMmaWarps][16];
     };
-    float x_scale[schedule::kHiddenBlocks][schedule::kTokenTile];
-    // h scale * weight scale * routing weight
+    float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
+    // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kTokenTile];
     u32 expert_tokens[32 * schedule::kLaneExperts];  // by expert, bit t: token t is routed here
     ActiveExpert active[schedule::kMaxActive];       // ascending experts

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/handoff.cuh"
+#include "ops/copy_input.cuh"
 #include "ops/product.cuh"
 #include "ops/stream.cuh"
 #include "ops/trace.cuh"
@@ -39,7 +40,7 @@ struct UnitScales {
     }
 };
 
-// The quantized input of a column block, where it lies in shared memory.
+// The input of a column block, where it lies in shared memory.
 using InputRows = SharedRows<shape::kHidden + schedule::kRowPad>;
 
 // The same straight from the packets of the routed tokens.
@@ -55,7 +56,7 @@ struct InputPackets {
         const device::Watchdog watchdog;
         for (;;) {
             if (routed) got = {packet.load(word), packet.load(4 + word)};
-            if (device::all(!routed || (has_arrived(got.half[0]) && has_arrived(got.half[1])))) return got;
+            if (device::all(!routed || (has_arrived(got.part[0]) && has_arrived(got.part[1])))) return got;
             watchdog.check();
         }
     }
@@ -108,12 +109,15 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 const BlockOperand weights = ring.block<Stage>(s, block, lane);
                 if constexpr (schedule::kXInShared) {
                     multiply_block(product, weights, InputRows{s.x[0] + column * schedule::kScaleBlock}, tokens, lane);
+                } else if constexpr (!shape::quantizes()) {
+                    multiply_block(product, weights, InputColumns{args.x + column * schedule::kScaleBlock, tokens}, tokens, lane);
                 } else {
                     multiply_block(product, weights, InputPackets{packets + column, tokens}, tokens, lane);
                 }
 #pragma unroll
                 for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                    const F32x2 x_scale = *reinterpret_cast<const F32x2*>(&s.x_scale[column][8 * t + 2 * q]);
+                    F32x2 x_scale = {1.f, 1.f};
+                    if constexpr (shape::quantizes()) x_scale = *reinterpret_cast<const F32x2*>(&s.x_scale[column][8 * t + 2 * q]);
                     float(&sum)[4] = sums[Stage::accumulator(i)][t];
                     sum[0] += product[t][0] * (x_scale.x * gate);
                     sum[1] += product[t][1] * (x_scale.y * gate);

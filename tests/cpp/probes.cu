@@ -70,6 +70,12 @@ MONOMOE_DEVICE void probe_words(const Probe& p) {
         p.put(6, i, pair.y);
         p.put(7, i, half.x);
         p.put(8, i, half.y);
+        const U32x2 wide = device::e4m3x4_to_bf16(a);
+        const F32x2 first = device::bf16x2_to_float(wide.x), last = device::bf16x2_to_float(wide.y);
+        p.put(9, i, first.x);
+        p.put(10, i, first.y);
+        p.put(11, i, last.x);
+        p.put(12, i, last.y);
     }
 }
 
@@ -250,6 +256,18 @@ MONOMOE_DEVICE void probe_products(const Probe& p) {
     }
 }
 
+// Matrix products of bf16 pairs. A row is a word of a case's result, as above. A lane's inputs are its four words of a, two
+// of b, two unused ones, and four floats of d.
+MONOMOE_DEVICE void probe_wide_products(const Probe& p) {
+    for (u32 i = p.index / 32; i < p.count; i += kAllThreads / 32) {
+        const u32* const row = p.in + (32 * i + p.lane) * 12;
+        float d[4];
+        for (u32 c = 0; c < 4; ++c) d[c] = device::bits_to_float(row[8 + c]);
+        device::mma_bf16_16x8x16(d, row[0], row[1], row[2], row[3], row[4], row[5]);
+        for (u32 c = 0; c < 4; ++c) p.out[(32 * i + p.lane) * 4 + c] = device::float_to_bits(d[c]);
+    }
+}
+
 // Whether the clocks go forward. A row is a thread of the launch.
 MONOMOE_DEVICE void probe_clocks(const Probe& p) {
     const u32 cycles = device::sm_clock();
@@ -276,5 +294,6 @@ MONOMOE_KERNEL(kThreads) device_probes(const u32* in, u32* out, u32* workspace, 
         case 8: return probe_copies(p);
         case 9: return probe_products(p);
         case 10: return probe_clocks(p);
+        case 11: return probe_wide_products(p);
     }
 }

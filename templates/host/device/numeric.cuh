@@ -42,6 +42,11 @@ MONOMOE_DEVICE U32x2 e4m3x4_to_half(u32 bytes) {
             sim::half_from_e4m3(bytes >> 16 & 0xff) | sim::half_from_e4m3(bytes >> 24) << 16};
 }
 
+MONOMOE_DEVICE U32x2 e4m3x4_to_bf16(u32 bytes) {
+    return {sim::bf16_from_e4m3(bytes & 0xff) | sim::bf16_from_e4m3(bytes >> 8 & 0xff) << 16,
+            sim::bf16_from_e4m3(bytes >> 16 & 0xff) | sim::bf16_from_e4m3(bytes >> 24) << 16};
+}
+
 MONOMOE_DEVICE float absolute(float value) { return std::fabs(value); }
 // The number where the other is NaN; std::fmax would give NaN where that one signals.
 MONOMOE_DEVICE float maximum(float a, float b) { return a > b || b != b ? a : b; }

@@ -228,7 +228,7 @@ void land(size_t index, u32 bytes) {
 
 namespace {
 
-const char* const kNames[] = {"shuffle", "shuffle_xor", "shuffle_up", "ballot", "reduce_max", "reduce_min", "reduce_add", "sync_warp", "mma"};
+const char* const kNames[] = {"shuffle", "shuffle_xor", "shuffle_up", "ballot", "reduce_max", "reduce_min", "reduce_add", "sync_warp", "mma", "mma_bf16"};
 
 // Waits for the other lanes. True for the lane that came last, before the others go on.
 template <typename Finish>
@@ -328,14 +328,24 @@ void sync_warp() {
     });
 }
 
-void mma_16x8x16(float* d, const u32* a, const u32* b) {
+namespace {
+
+template <void (*kMultiply)(float (*)[4], const u32 (*)[4], const u32 (*)[2])>
+void multiply(Exchange kind, float* d, const u32* a, const u32* b, u32 pc) {
     Warp& warp = machine.warp(*machine.current);
     const u32 lane = lane_of(*machine.current);
     std::copy_n(a, 4, warp.a[lane]);
     std::copy_n(b, 2, warp.b[lane]);
     std::copy_n(d, 4, warp.d[lane]);
-    meet(Exchange::kMma, 0, MONOMOE_CALLER, [](Warp& w, u32, u32) { multiply_fragments(w.d, w.a, w.b); });
+    meet(kind, 0, pc, [](Warp& w, u32, u32) { kMultiply(w.d, w.a, w.b); });
     std::copy_n(warp.d[lane], 4, d);
+}
+
+}  // namespace
+
+void mma_16x8x16(float* d, const u32* a, const u32* b) { multiply<multiply_fragments>(Exchange::kMma, d, a, b, MONOMOE_CALLER); }
+void mma_bf16_16x8x16(float* d, const u32* a, const u32* b) {
+    multiply<multiply_bf16_fragments>(Exchange::kMmaBf16, d, a, b, MONOMOE_CALLER);
 }
 
 // ---- CTAs

@@ -45,12 +45,15 @@ void sync_warp();
 void sync_cta();
 void sync_named(u32 barrier, u32 threads);
 void mma_16x8x16(float* d, const u32* a, const u32* b);
+void mma_bf16_16x8x16(float* d, const u32* a, const u32* b);
 
 // Pure arithmetic, without a scheduler.
 u32 e4m3_from_float(float value);  // round to nearest even, saturating at 448, NaN is 0x7f
 u32 half_from_e4m3(u32 byte);
+u32 bf16_from_e4m3(u32 byte);
 u16 bf16_from_float(float value);
 void multiply_fragments(float (*d)[4], const u32 (*a)[4], const u32 (*b)[2]);  // 32 lanes of mma_16x8x16
+void multiply_bf16_fragments(float (*d)[4], const u32 (*a)[4], const u32 (*b)[2]);
 
 // A member of SharedStorage, for reports.
 struct Field {

@@ -51,6 +51,7 @@ const auto kFloatFromHalf = [] {
 }  // namespace
 
 u32 half_from_e4m3(u32 byte) { return kHalfFromE4m3[byte]; }
+u32 bf16_from_e4m3(u32 byte) { return bf16_from_float(kFloatFromHalf[kHalfFromE4m3[byte]]); }
 
 u32 e4m3_from_float(float value) {
     if (value != value) return 0x7f;
@@ -72,8 +73,12 @@ u16 bf16_from_float(float value) {
     return static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-void multiply_fragments(float (*d)[4], const u32 (*a)[4], const u32 (*b)[2]) {
-    const auto half = [](u32 pair, u32 which) { return static_cast<double>(kFloatFromHalf[which ? pair >> 16 : pair & 0xffff]); };
+namespace {
+
+// `wide` makes a double of 16 bits.
+template <typename Wide>
+void multiply_16_bits(float (*d)[4], const u32 (*a)[4], const u32 (*b)[2], Wide wide) {
+    const auto half = [&](u32 pair, u32 which) { return static_cast<double>(wide(which ? pair >> 16 : pair & 0xffff)); };
     double left[16][16], right[16][8];  // [row][k], [k][column]
     for (u32 lane = 0; lane < 32; ++lane) {
         const u32 g = lane / 4, q = lane % 4;
@@ -96,6 +101,16 @@ void multiply_fragments(float (*d)[4], const u32 (*a)[4], const u32 (*b)[2]) {
             out = static_cast<float>(out + sum[column]);
         }
     }
+}
+
+}  // namespace
+
+void multiply_fragments(float (*d)[4], const u32 (*a)[4], const u32 (*b)[2]) {
+    multiply_16_bits(d, a, b, [](u32 half) { return kFloatFromHalf[half]; });
+}
+
+void multiply_bf16_fragments(float (*d)[4], const u32 (*a)[4], const u32 (*b)[2]) {
+    multiply_16_bits(d, a, b, [](u32 bf16) { return std::bit_cast<float>(bf16 << 16); });
 }
 
 }  // namespace sim
