@@ -177,7 +177,10 @@ def dump(table: Table) -> str:
     kernels = tuple(sorted(table.kernels, key=lambda k: k.id))
     entries = tuple(sorted(table.entries, key=lambda e: e.key))
     file = _File(FORMAT, table.device, kernels, entries)
-    return json.dumps(dataclasses.asdict(file), indent=1, ensure_ascii=False) + "\n"
+    values = dataclasses.asdict(file)
+    for kernel, value in zip(file.kernels, values["kernels"], strict=True):
+        value["shape"] = kernel.shape.to_dict()
+    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,12 @@ from monomoe_gen.hf_quantization import quantization_remarks
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 
 _EXPERT_COUNTS = ("num_experts", "n_routed_experts", "num_local_experts")
+_ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+}
 _TOPK_METHODS = ("noaux_tc", "greedy", "group_limited_greedy")
 
 
@@ -97,9 +103,9 @@ def import_shape(
             where, "model_type", f"{kind!r} is not known; known are {', '.join(sorted(FAMILIES))}"
         )
     remarks = list(quantization_remarks(where, _quantization_part(config), block_fp8))
-    _check_activation(text)
     remarks += _shared_experts(text)
     values = {
+        **_activation(text),
         "hidden": text.get("hidden_size", int),
         "intermediate": _shard(text, family.intermediate, tp),
         "experts": _experts(text),
@@ -252,13 +258,16 @@ def _routing(text: _Fields, family: Family) -> dict[str, Any]:
     }
 
 
-def _check_activation(text: _Fields) -> None:
-    activation = text.get("hidden_act", str)
-    if activation not in ("silu", "swish"):
-        text.fail("hidden_act", f"{activation!r}: the kernel computes silu(gate) * up only")
+def _activation(text: _Fields) -> dict[str, Any]:
+    name = text.get("hidden_act", str)
+    if name not in _ACTIVATIONS:
+        text.fail(
+            "hidden_act",
+            f"{name!r} is not one of {', '.join(_ACTIVATIONS)}: the kernel computes "
+            "activation(gate) * up with silu, or with gelu by tanh",
+        )
     limit = text.find("swiglu_limit", float)
-    if limit is not None:
-        text.fail("swiglu_limit", f"the kernel does not clamp gate and up, found {limit:g}")
+    return {"activation": _ACTIVATIONS[name], "swiglu_limit": max(limit or 0.0, 0.0)}
 
 
 def _shared_experts(text: _Fields) -> Iterator[str]:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from monomoe_gen.reference import quantize_activations, rank_experts
+from monomoe_gen.reference import GELU_CUBIC, GELU_LINEAR, quantize_activations, rank_experts
 from monomoe_gen.schedule import MMA_WARPS, KernelSpec
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 
@@ -58,7 +58,7 @@ def moe_sums(
         up = _products(codes[tokens], w13[expert], chains)
         up = up * (_by_token(scales[tokens]) * _by_row(w13_scale[expert]))
         gate, linear = np.split(_sum(_sum(up[part]) for part in parts_up), 2, axis=-1)
-        h, h_scale = quantize_activations(torch.from_numpy(_silu(gate) * linear))
+        h, h_scale = quantize_activations(torch.from_numpy(_gated(gate, linear, shape)))
         down = _products(h, w2[expert], chains)
         scale = _by_token(h_scale) * _by_row(w2_scale[expert]) * weights[tokens, slots, None]
         terms.append(np.zeros((len(down), *x.shape), np.float32))
@@ -184,8 +184,16 @@ def _sigmoid(values: Floats) -> Floats:
     return _quotient(_ONE, _ONE + _exponential(-values))
 
 
-def _silu(values: Floats) -> Floats:
-    return _quotient(values, _ONE + _exponential(-values))
+def _gated(gate: Floats, up: Floats, shape: Shape) -> Floats:
+    """The activation of the gate times up, both clamped first, as `swiglu` of ops/up_proj.cuh."""
+    if shape.swiglu_limit:
+        limit = np.float32(shape.swiglu_limit)
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    slope = gate
+    if shape.activation == "gelu_tanh":
+        linear, cubic = np.float32(GELU_LINEAR), np.float32(GELU_LINEAR * GELU_CUBIC)
+        slope = gate * (linear + cubic * (gate * gate))
+    return _quotient(gate, _ONE + _exponential(-slope)) * up
 
 
 def _quotient(a: Floats | np.float32, b: Floats) -> Floats:

@@ -6,6 +6,7 @@ layer never needs fp32 copies of all experts. Names: B tokens, H hidden, N inter
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
@@ -19,6 +20,9 @@ ExpertWeights = Callable[[int], tuple[Tensor, Tensor]]
 
 ByExpert = Tensor | Mapping[int, Tensor]
 """One tensor per expert: a tensor's first dimension, or a mapping that holds the active ones."""
+
+GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
+GELU_CUBIC = 0.044715
 
 
 def router_scores(logits: Tensor, scoring: str) -> Tensor:
@@ -97,9 +101,30 @@ def quantize_activations(x: Tensor) -> tuple[Tensor, Tensor]:
     return codes.flatten(-2), scale.squeeze(-1)
 
 
-def activate(gate: Tensor, up: Tensor) -> Tensor:
-    """``silu(gate) * up``."""
-    return torch.nn.functional.silu(gate) * up
+def activate(gate: Tensor, up: Tensor, shape: Shape) -> Tensor:
+    """``activation(gate) * up`` of the clamped values."""
+    gate, up = clamp_gate_up(gate, up, shape)
+    return activation(gate, shape) * up
+
+
+def clamp_gate_up(gate: Tensor, up: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+    """At most ``swiglu_limit`` for the gate, and at least its negative too for up; NaN stays NaN.
+
+    As in ``Expert.forward`` of DeepSeek-V4 (inference/model.py beside its weights), where 0 is no
+    limit, and as gpt-oss clamps (gpt_oss/torch/model.py).
+    """
+    limit = shape.swiglu_limit
+    return (gate.clamp(max=limit), up.clamp(-limit, limit)) if limit else (gate, up)
+
+
+def activation(gate: Tensor, shape: Shape) -> Tensor:
+    """``silu(gate)``, or gelu with tanh for erf (Hendrycks and Gimpel, arXiv:1606.08415).
+
+    ``(1 + tanh(z)) / 2`` is ``sigmoid(2z)``, which keeps its accuracy where tanh(z) is near -1.
+    """
+    if shape.activation == "silu":
+        return torch.nn.functional.silu(gate)
+    return gate * (GELU_LINEAR * gate * (1 + GELU_CUBIC * gate * gate)).sigmoid()
 
 
 def block_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor) -> Tensor:
@@ -128,7 +153,7 @@ def moe_fp32(
     for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
         w13, w2 = experts(expert)
         gate, up = (x[tokens].double() @ w13.double().T).chunk(2, -1)
-        y[tokens] += weights.double() * (activate(gate, up) @ w2.double().T)
+        y[tokens] += weights.double() * (activate(gate, up, shape) @ w2.double().T)
     return y.float()
 
 
@@ -167,7 +192,8 @@ def mirror_hidden(
     codes = codes.float()
     for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
         up_rows = block_matmul(codes[tokens], scale[tokens], w13[expert], w13_scale[expert])
-        yield expert, tokens, weights, activate(*up_rows.chunk(2, -1))
+        gate, up = up_rows.chunk(2, -1)
+        yield expert, tokens, weights, activate(gate, up, shape)
 
 
 def active_experts(ids: Tensor, weights: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:

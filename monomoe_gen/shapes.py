@@ -23,7 +23,12 @@ ROUTING_LANES = 32  # each lane of a warp owns ceil(experts / 32) consecutive ex
 MAX_EXPERTS = 1024
 _WIDEST_LINE = 10_000  # of a shape file: a source is never folded
 
-_CHOICES = {"scoring": ("softmax", "sigmoid"), "logits_dtype": ("float32", "bfloat16")}
+_CHOICES = {
+    "scoring": ("softmax", "sigmoid"),
+    "logits_dtype": ("float32", "bfloat16"),
+    "activation": ("silu", "gelu_tanh"),
+}
+_LATER = ("activation", "swiglu_limit")  # added since the first files were written
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _TYPE_WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
@@ -47,6 +52,8 @@ class Shape:
     topk_group: int = 1
     routed_scaling_factor: float = 1.0
     logits_dtype: str = "float32"
+    activation: str = "silu"
+    swiglu_limit: float = 0.0
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -81,8 +88,14 @@ class Shape:
         return self.experts // self.n_group
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, in declaration order; `from_dict` is the inverse."""
-        return dataclasses.asdict(self)
+        """The fields, in declaration order; `from_dict` is the inverse.
+
+        Fields that came later are left out at their default, so that what was written before them
+        stays as it is.
+        """
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name in _LATER}
+        values = dataclasses.asdict(self)
+        return {k: v for k, v in values.items() if k not in defaults or v != defaults[k]}
 
     def to_yaml(self) -> str:
         """The text of the shape's file: every field that is not at its default."""
@@ -90,7 +103,7 @@ class Shape:
 
         values = self.to_dict()
         for field in dataclasses.fields(self):
-            if values[field.name] == field.default:
+            if field.name in values and values[field.name] == field.default:
                 del values[field.name]
         source = {"source": values.pop("source")} if self.source else {}
         ordered: dict[str, Any] = {"name": values.pop("name"), **source, **values}
@@ -159,6 +172,8 @@ def _problems(s: Shape) -> Iterator[tuple[str, str]]:
             )
     if not (math.isfinite(s.routed_scaling_factor) and s.routed_scaling_factor > 0):
         yield "routed_scaling_factor", f"must be positive, found {s.routed_scaling_factor}"
+    if not (math.isfinite(s.swiglu_limit) and s.swiglu_limit >= 0):
+        yield "swiglu_limit", f"must be positive, or 0 for none, found {s.swiglu_limit}"
 
 
 def load_shape(name_or_path: str | Path) -> Shape:

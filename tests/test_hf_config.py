@@ -260,8 +260,8 @@ def test_a_statement_may_not_contradict_the_file_nor_be_useless() -> None:
         ("model_type", {"model_type": "llama4"}, "input of an expert"),
         ("model_type", {"model_type": "qwen3"}, "qwen3_moe"),
         ("model_type", {"model_type": None}, "missing"),
-        ("hidden_act", {"hidden_act": "gelu"}, "silu(gate) * up"),
-        ("swiglu_limit", {"swiglu_limit": 7.0}, "clamp"),
+        ("hidden_act", {"hidden_act": "gelu"}, "gelu by tanh"),
+        ("swiglu_limit", {"swiglu_limit": [7.0]}, "must be float"),
         ("hidden_size", {"hidden_size": "2048"}, "must be int"),
         ("hidden", {"hidden_size": 2000}, "multiple of 128"),
         ("moe_intermediate_size", {"moe_intermediate_size": 760}, "not a multiple of 128"),
@@ -351,6 +351,15 @@ def test_remarks_say_what_the_shape_does_not_hold() -> None:
     quantization = {**BLOCK_FP8["quantization_config"], "scale_fmt": "ue8m0"}
     remarks = import_shape({**QWEN3_30B, "quantization_config": quantization}, name="m").remarks
     assert "ue8m0" in remarks[0]
+
+
+def test_activations() -> None:
+    plain = shape_of(QWEN3_30B)
+    assert (plain.activation, plain.swiglu_limit) == ("silu", 0.0)
+    gelu = shape_of({**QWEN3_30B, "hidden_act": "gelu_pytorch_tanh"})
+    assert gelu.activation == "gelu_tanh"
+    assert shape_of({**QWEN3_30B, "swiglu_limit": 10}).swiglu_limit == 10.0
+    assert shape_of({**QWEN3_30B, "swiglu_limit": 0.0}) == plain
 
 
 def test_the_source_describes_the_config() -> None:

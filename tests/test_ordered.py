@@ -24,6 +24,8 @@ SIGMOID = replace(
 BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=40, top_k=5, renormalize=False)
 LONG = replace(TOY, name="toy-long", hidden=2048, experts=4)
 WIDE = replace(TOY, name="toy-wide", intermediate=256)
+CLAMPED = replace(TOY, name="toy-clamped", swiglu_limit=0.75)
+GELU = replace(TOY, name="toy-gelu", activation="gelu_tanh", swiglu_limit=1.5)
 
 CASES = [
     (TOY, (7, 4, 256, 2, 128, 2, 2), 8, (8, 3), "uniform"),  # three down groups
@@ -33,6 +35,8 @@ CASES = [
     (LONG, (4, 16, 1024, 4, 128, 2, 2), 8, (3, 8), "uniform"),  # a tile in all warps, two stages
     (WIDE, (4, 4, 256, 2, 128, 2, 2), 8, (8, 1), "disjoint"),  # two stages an expert
     (WIDE, (8, 4, 128, 8, 256, 2, 4), 8, (8, 3), "same"),  # two column blocks, two experts a stage
+    (CLAMPED, (4, 2, 256, 2, 128, 2, 2), 8, (3, 8), "uniform"),
+    (GELU, (4, 2, 128, 4, 128, 2, 2), 8, (3, 8), "zipf"),
 ]  # fmt: skip
 
 

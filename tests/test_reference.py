@@ -322,6 +322,26 @@ def test_both_references_agree_with_plain_python(s: Shape) -> None:
     assert (steps.abs() <= 1).all() and (steps == 0).double().mean() > 0.99
 
 
+def test_gelu_is_that_of_torch() -> None:
+    s = shape(activation="gelu_tanh")
+    gate = torch.linspace(-30, 30, 1001, dtype=torch.float64)
+    expected = torch.nn.functional.gelu(gate, approximate="tanh")
+    assert torch.allclose(reference.activation(gate, s), expected, rtol=1e-12, atol=1e-15)
+    ends = reference.activation(torch.tensor([-1e30, 1e30, INF, NAN]), s)
+    assert ends[:3].tolist() == [0.0, pytest.approx(1e30), INF] and ends[3].isnan()
+
+
+def test_gate_and_up_are_clamped_as_published() -> None:
+    s = shape(swiglu_limit=7.0)
+    gate, up = torch.tensor([[9.0, -9, 9, NAN, 1], [1.0, 9, -9, 1, NAN]])
+    clamped, straight = reference.clamp_gate_up(gate, up, s)
+    assert clamped[:3].tolist() == [7, -9, 7] and straight[:3].tolist() == [1, 7, -7]
+    h = reference.activate(gate, up, s)
+    silu = torch.nn.functional.silu
+    assert torch.equal(h[:3], silu(torch.tensor([7.0, -9, 7])) * torch.tensor([1.0, 7, -7]))
+    assert h[3:].isnan().all()
+
+
 @pytest.mark.parametrize("s", CONFIGS, ids=["softmax", "sigmoid"])
 def test_the_kernels_rounding_keeps_the_promised_cosine(s: Shape) -> None:
     x, logits, weights = layer(s, 8, seed=2)

@@ -97,6 +97,9 @@ def test_a_dictionary_holds_the_whole_shape(shape: Shape) -> None:
         ("routed_scaling_factor", {"routed_scaling_factor": 0}, "positive"),
         ("routed_scaling_factor", {"routed_scaling_factor": ".nan"}, "positive"),
         ("routed_scaling_factor", {"routed_scaling_factor": "big"}, "a number"),
+        ("activation", {"activation": "gelu"}, "silu, gelu_tanh"),
+        ("swiglu_limit", {"swiglu_limit": -7.0}, "positive"),
+        ("swiglu_limit", {"swiglu_limit": ".inf"}, "positive"),
     ],
 )
 def test_a_wrong_file_is_refused(
@@ -155,6 +158,15 @@ def test_a_file_written_from_a_shape_gives_the_shape_again(tmp_path: Path) -> No
         text = shape.to_yaml()
         assert load_shape(write(tmp_path, text)) == shape
         assert "logits_dtype" not in text and max(map(len, text.splitlines())) < 200
+
+
+def test_later_fields_are_written_only_where_they_say_something(tmp_path: Path) -> None:
+    plain = load_shape("toy")
+    assert "activation" not in plain.to_dict() and "swiglu_limit" not in plain.to_dict()
+    other = dataclasses.replace(plain, activation="gelu_tanh", swiglu_limit=7)
+    assert Shape.from_dict(other.to_dict()) == other
+    assert load_shape(write(tmp_path, other.to_yaml())) == other
+    assert list(other.to_dict())[-3:] == ["activation", "swiglu_limit", "source"]
 
 
 # -- every shipped shape can be built: at least one schedule keeps the rules and compiles

@@ -41,6 +41,8 @@ PLAIN = replace(
 WIDE = replace(TOY, name="toy-wide", intermediate=256)
 TALL = replace(TOY, name="toy-tall", hidden=512)
 ODD = replace(TOY, name="toy-odd", hidden=768)
+CLAMPED = replace(TOY, name="toy-clamped", swiglu_limit=0.75)
+GELU = replace(TOY, name="toy-gelu", activation="gelu_tanh")
 BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=64, top_k=8)
 
 # Together: ring depths from 2 up, stages of equal and different sizes, one or several down groups,
@@ -71,6 +73,8 @@ CASES = [
     (WIDE, (4, 4, 128, 2, 128, 3, 2), 8, (3, 8, 1), "same"),
     (TALL, (4, 4, 128, 4, 128, 2, 3), 8, (8, 1, 3), "uniform"),
     (WIDE, (3, 4, 256, 2, 256, 2, 3), 8, (3, 8, 3), "zipf"),
+    (CLAMPED, (4, 4, 256, 2, 128, 2, 2), 8, (3, 8, 1), "uniform"),
+    (GELU, (5, 2, 128, 2, 128, 2, 3), 8, (8, 3, 8), "zipf"),
 ]  # fmt: skip
 
 # Raw weights: one and several tiles a stripe, rows in one piece and in several, stages that cross
