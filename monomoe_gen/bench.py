@@ -71,9 +71,10 @@ class Timing:
 class Inputs:
     """What the launches of one graph read.
 
-    x bf16 ``[B, H]`` for all launches, logits ``[LAUNCHES, B, E]`` in the shape's type, bias fp32
-    ``[E]`` or None, ``experts`` int32 ``[LAUNCHES, most]``: the active experts of each launch,
-    ``counts`` of them. ``reuse_bytes`` stream between two uses of the same weights.
+    x bf16 ``[B, H]`` for all launches, logits ``[LAUNCHES, B, Shape.logit_columns]`` in the shape's
+    type, bias fp32 ``[E]`` or None, ``experts`` int32 ``[LAUNCHES, most]``: the active experts of
+    each launch, ``counts`` of them. ``reuse_bytes`` stream between two uses of the same weights, of
+    which there are ``copies`` that the launches take in turn (`workload.Rotation`).
     """
 
     x: Tensor
@@ -82,6 +83,7 @@ class Inputs:
     experts: Tensor
     counts: tuple[int, ...]
     reuse_bytes: int
+    copies: int = 1
 
     @property
     def distinct_experts(self) -> float:
@@ -122,21 +124,23 @@ def make_inputs(
         experts=torch.from_numpy(experts).to(device),
         counts=tuple(drawn.distinct),
         reuse_bytes=drawn.reuse_bytes,
+        copies=drawn.copies,
     )
 
 
 def time_kernel(
     kernel: LoadedKernel,
-    weights: LayerWeights,
+    layers: Sequence[LayerWeights],
     inputs: Inputs,
     workspace: Workspace,
     effort: Effort,
 ) -> Timing:
-    """Times one kernel on the layer ``weights``."""
-    weights = replace(weights, bias=inputs.bias)
+    """Times one kernel on the copies ``layers`` of a layer."""
+    layers = [replace(weights, bias=inputs.bias) for weights in layers]
     y = torch.empty_like(inputs.x)
 
     def launch(i: int) -> None:
+        weights = layers[i % len(layers)]
         launch_moe(kernel, weights, inputs.x, inputs.logits[i], y, workspace)
 
     return time_launches(launch, effort)
@@ -145,7 +149,7 @@ def time_kernel(
 def time_floors(
     streams: Sequence[LoadedKernel],
     empty: LoadedKernel,
-    weights: LayerWeights,
+    layers: Sequence[LayerWeights],
     inputs: Inputs,
     effort: Effort,
 ) -> Floors:
@@ -155,6 +159,7 @@ def time_floors(
     """
 
     def stream(kernel: LoadedKernel, i: int) -> None:
+        weights = layers[i % len(layers)]
         kernel.launch(
             (
                 address(weights.w13),

@@ -32,7 +32,7 @@ class LayerWeights:
     Packed (`weights`): ``w13`` uint8 ``[E, 2N/16, H/128, 2048]``, ``w2`` uint8 ``[E, H/16, N/128,
     2048]``. Raw: uint8 ``[E, 2N, H]`` and ``[E, H, N]``, 16-byte aligned. Either way as in the
     checkpoint: ``w13_scale`` fp32 ``[E, 2N/128, H/128]``, ``w2_scale`` fp32 ``[E, H/128, N/128]``,
-    ``bias`` fp32 ``[E]`` or None.
+    ``bias`` fp32 ``[E]`` or None. Shared experts follow the routed ones, and have no bias.
     """
 
     w13: Tensor
@@ -198,6 +198,8 @@ def launch_moe(
     records: Tensor | None = None,
 ) -> None:
     """One layer on torch's current stream: x ``[B, H]``, logits ``[B, E]`` -> y ``[B, H]``.
+
+    With a shared gate, the logits have one column more.
 
     ``records`` is the buffer that a traced kernel, and no other, fills (see `trace.parse`).
 

@@ -49,7 +49,7 @@ def moe_sums(
     chains = 4 if spec.token_tile == 8 else 2
     parts_up = _parts(spec.schedule.k_up, shape.hidden)
     parts_down = _parts(spec.schedule.k_down, shape.intermediate)
-    ids, weights = _route(logits.float().numpy(), None if bias is None else bias.numpy(), shape)
+    ids, weights = _assign(logits.float().numpy(), None if bias is None else bias.numpy(), shape)
     codes, scales = quantize_activations(x)
 
     terms = []  # of every active expert: its column blocks' shares of the output
@@ -121,6 +121,18 @@ def _sum(values: Iterable[Floats]) -> Floats:
 
 
 # -- routing, as `templates/ops/route.cuh` adds
+
+
+def _assign(logits: Floats, bias: Floats | None, shape: Shape) -> tuple[NDArray[np.int64], Floats]:
+    """Experts ``[B, top_k + shared_experts]``, ascending, and their weights."""
+    routed, gate = np.split(logits, [shape.experts], axis=-1)
+    ids, weights = _route(routed, bias, shape)
+    if not shape.shared_experts:
+        return ids, weights
+    shares = np.where(np.isnan(gate), _ZERO, _sigmoid(gate)) if shape.shared_gate else _ONE
+    size = (len(ids), shape.shared_experts)
+    shared = np.broadcast_to(np.array(shape.shared_ids), size)
+    return np.hstack([ids, shared]), np.hstack([weights, np.broadcast_to(shares, size)])
 
 
 def _route(logits: Floats, bias: Floats | None, shape: Shape) -> tuple[NDArray[np.int64], Floats]:

@@ -18,9 +18,9 @@ from monomoe_gen.reference import (
     ByExpert,
     activation,
     active_experts,
+    assign,
     block_matmul,
     clamp_gate_up,
-    route,
 )
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 
@@ -45,7 +45,7 @@ def moe_published(
     """
     codes, scale = _quantize(x)
     y = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-    for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
+    for expert, tokens, weights in active_experts(*assign(logits, bias, shape)):
         up_rows = block_matmul(codes[tokens], scale[tokens], w13[expert], w13_scale[expert])
         gate, up = up_rows.bfloat16().chunk(2, -1)
         gate, up = clamp_gate_up(gate, up, shape)

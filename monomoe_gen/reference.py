@@ -94,6 +94,22 @@ def route(logits: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Te
     return ids, weights * shape.routed_scaling_factor
 
 
+def assign(logits: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Tensor]:
+    """`route`, and the shared experts behind: ids and weights ``[B, top_k + shared_experts]``.
+
+    ``logits`` is ``[B, E]``, or ``[B, E + 1]`` with the gate of the shared experts in the last
+    column. Each of them weighs 1, or the sigmoid of the gate; a NaN gate weighs nothing.
+    """
+    ids, weights = route(logits[:, : shape.experts], bias, shape)
+    if not shape.shared_experts:
+        return ids, weights
+    shared = torch.tensor(shape.shared_ids, device=ids.device).expand(len(ids), -1)
+    gate = weights.new_ones(len(ids), 1)
+    if shape.shared_gate:
+        gate = router_scores(logits[:, shape.experts :], "sigmoid")
+    return torch.cat([ids, shared], -1), torch.cat([weights, gate.expand(shared.shape)], -1)
+
+
 def quantize_activations(x: Tensor) -> tuple[Tensor, Tensor]:
     """``[..., K]`` -> e4m3 ``[..., K]`` and fp32 scales ``[..., K/128]``, see `e4m3.quantize`."""
     blocks = x.float().unflatten(-1, (-1, SCALE_BLOCK))
@@ -150,7 +166,7 @@ def moe_fp32(
     whatever the matmul precision settings are.
     """
     y = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
-    for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
+    for expert, tokens, weights in active_experts(*assign(logits, bias, shape)):
         w13, w2 = experts(expert)
         gate, up = (x[tokens].double() @ w13.double().T).chunk(2, -1)
         y[tokens] += weights.double() * (activate(gate, up, shape) @ w2.double().T)
@@ -190,7 +206,7 @@ def mirror_hidden(
     """`active_experts` with what `moe_mirror` is about to quantize: h fp32 ``[T, N]``."""
     codes, scale = quantize_activations(x)
     codes = codes.float()
-    for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
+    for expert, tokens, weights in active_experts(*assign(logits, bias, shape)):
         up_rows = block_matmul(codes[tokens], scale[tokens], w13[expert], w13_scale[expert])
         gate, up = up_rows.chunk(2, -1)
         yield expert, tokens, weights, activate(gate, up, shape)

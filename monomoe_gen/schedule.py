@@ -275,8 +275,9 @@ class Geometry:
 
     @property
     def max_active(self) -> int:
-        """Most distinct experts of one launch."""
-        return min(self.shape.experts, self.token_tile * self.shape.top_k)
+        """Most distinct experts of one launch, shared ones included."""
+        routed = min(self.shape.experts, self.token_tile * self.shape.top_k)
+        return routed + self.shape.shared_experts
 
     @property
     def accumulators_up(self) -> int:
@@ -307,8 +308,8 @@ class Geometry:
             * 4,
             "expert_tokens": 32 * self.lane_experts * 4,
             "active": _up(self.max_active * 8, 16),
-            "weight": _up(tile * shape.top_k * 4, 16),
-            "selected": _up(tile * shape.top_k * 2, 16),
+            "weight": _up(tile * shape.token_experts * 4, 16),
+            "selected": _up(tile * shape.token_experts * 2, 16),
             "barriers": _up(barriers * 8, 16),
             "state": 16,
         }
@@ -321,7 +322,7 @@ class Geometry:
     @property
     def workspace_half_bytes(self) -> int:
         """Bytes of one of the two alternating hand-off buffers at full token capacity."""
-        rows = self.token_tile * self.shape.top_k
+        rows = self.token_tile * self.shape.token_experts
         partials = (self.down_groups - 1) * self.token_tile * self.shape.hidden
         packets = self.token_tile * self.shape.hidden // SCALE_BLOCK * INPUT_PACKET_BYTES
         return _up(4 * (rows * self.shape.intermediate + partials) + packets, 128)

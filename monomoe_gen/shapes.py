@@ -28,7 +28,12 @@ _CHOICES = {
     "logits_dtype": ("float32", "bfloat16"),
     "activation": ("silu", "gelu_tanh"),
 }
-_LATER = ("activation", "swiglu_limit")  # added since the first files were written
+_LATER = (
+    "activation",
+    "swiglu_limit",
+    "shared_experts",
+    "shared_gate",
+)  # added since the first files were written
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _TYPE_WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
@@ -54,6 +59,8 @@ class Shape:
     logits_dtype: str = "float32"
     activation: str = "silu"
     swiglu_limit: float = 0.0
+    shared_experts: int = 0
+    shared_gate: bool = False
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -81,6 +88,26 @@ class Shape:
     def expert_bytes(self) -> int:
         """FP8 bytes of one expert's weights, ``w13`` and ``w2`` together (scales not counted)."""
         return 3 * self.hidden * self.intermediate
+
+    @property
+    def all_experts(self) -> int:
+        """Experts of the weight tensors: the routed ones, then the shared ones."""
+        return self.experts + self.shared_experts
+
+    @property
+    def shared_ids(self) -> range:
+        """The shared experts' places in the weight tensors."""
+        return range(self.experts, self.all_experts)
+
+    @property
+    def token_experts(self) -> int:
+        """Experts that each token goes to, shared ones included."""
+        return self.top_k + self.shared_experts
+
+    @property
+    def logit_columns(self) -> int:
+        """Router logits of a token: one of each routed expert, then that of the shared gate."""
+        return self.experts + self.shared_gate
 
     @property
     def group_experts(self) -> int:
@@ -172,6 +199,14 @@ def _problems(s: Shape) -> Iterator[tuple[str, str]]:
             )
     if not (math.isfinite(s.routed_scaling_factor) and s.routed_scaling_factor > 0):
         yield "routed_scaling_factor", f"must be positive, found {s.routed_scaling_factor}"
+    if not 0 <= s.shared_experts <= min(MAX_EXPERTS - s.experts, ROUTING_LANES - s.top_k):
+        yield (
+            "shared_experts",
+            f"must be 0 or more, with top_k ({s.top_k}) at most {ROUTING_LANES} and with experts "
+            f"({s.experts}) at most {MAX_EXPERTS}, found {s.shared_experts}",
+        )
+    if s.shared_gate and not s.shared_experts:
+        yield "shared_gate", "gates the shared experts, and there are none"
     if not (math.isfinite(s.swiglu_limit) and s.swiglu_limit >= 0):
         yield "swiglu_limit", f"must be positive, or 0 for none, found {s.swiglu_limit}"
 

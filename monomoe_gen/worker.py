@@ -102,10 +102,10 @@ class Server:
                 continue
             yield Stage(f"prepare the timing of {tokens} tokens", PREPARE_S)
             inputs = bed.inputs(tokens, request.routing)
-            layer = bed.layer(TIMED_LAYER)[1]
+            layers = bed.timed_layers(tokens, request.routing)
             floors = bed.floors(tokens, request.routing, request.timed)
             yield Stage(f"time {tokens} tokens")
-            timing = bench.time_kernel(kernel, layer, inputs, workspace, effort(request.timed))
+            timing = bench.time_kernel(kernel, layers, inputs, workspace, effort(request.timed))
             yield _cell(tokens, verdict, cases, timing, floors, inputs, self.gpu.state())
         yield Done()
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -320,6 +321,33 @@ def test_both_references_agree_with_plain_python(s: Shape) -> None:
     # equal up to the last bf16 bit: fp32 sums may put a value on the other side of a boundary
     steps = y.view(torch.int16).int() - rounded.bfloat16().view(torch.int16).int()
     assert (steps.abs() <= 1).all() and (steps == 0).double().mean() > 0.99
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_shared_experts_take_every_token(gated: bool) -> None:
+    routed = shape(scoring="sigmoid", routed_scaling_factor=2.5)
+    s = replace(routed, shared_experts=2, shared_gate=gated)
+    x, _, weights = layer(replace(routed, experts=s.all_experts), 4, seed=6)
+    logits = torch.randn(4, s.logit_columns, generator=torch.Generator().manual_seed(6))
+    gate = torch.tensor([0.3, -200.0, NAN, INF])
+    share = torch.tensor([1 / (1 + np.exp(-0.3)), 0, 0, 1]) if gated else torch.ones(4)
+    if gated:
+        logits[:, -1] = gate
+    ids, amounts = reference.assign(logits, None, s)
+    expected = reference.route(logits[:, : s.experts], None, routed)
+    assert torch.equal(ids[:, : s.top_k], expected[0])
+    assert torch.equal(amounts[:, : s.top_k], expected[1])
+    assert ids[:, s.top_k :].tolist() == [list(s.shared_ids)] * 4
+    assert torch.allclose(amounts[:, s.top_k :], share[:, None].float(), rtol=1e-6)
+
+    y = reference.moe_fp32(x, logits, weights.dequantized, None, s).double()
+    y -= reference.moe_fp32(x, logits[:, : s.experts], weights.dequantized, None, routed)
+    beside = torch.zeros_like(y)
+    for expert in s.shared_ids:
+        w13, w2 = weights.dequantized(expert)
+        up, down = (x.double() @ w13.double().T).chunk(2, -1)
+        beside += torch.nn.functional.silu(up) * down @ w2.double().T
+    assert torch.allclose(y, share[:, None] * beside, atol=1e-5)
 
 
 def test_gelu_is_that_of_torch() -> None:

@@ -32,6 +32,8 @@ struct Shape {
     std::uint32_t n_group, topk_group;
     float routed_scaling_factor;
     Number logits;
+    std::uint32_t shared_experts;  // they take every token, and follow the routed ones in the weights
+    bool shared_gate;              // they weigh the sigmoid of a logit of their own, else 1
 };
 
 struct Schedule {
@@ -67,12 +69,12 @@ struct Entry {
     double time_us;
 };
 
-// The parameters of every kernel, as the driver wants them. Addresses are of device memory. B tokens, E experts,
-// H hidden, N intermediate.
+// The parameters of every kernel, as the driver wants them. Addresses are of device memory. B tokens, E experts
+// (of weights and scales, with the shared ones), H hidden, N intermediate.
 struct Arguments {
     std::uint64_t x;          // bf16 [B, H]
-    std::uint64_t logits;     // Shape::logits [B, E]
-    std::uint64_t bias;       // fp32 [E], or 0 without Shape::expert_bias
+    std::uint64_t logits;     // Shape::logits [B, Shape::experts], or one more for Shape::shared_gate: its logit
+    std::uint64_t bias;       // fp32 [Shape::experts], or 0 without Shape::expert_bias
     std::uint64_t w13;        // e4m3, w13_bytes(): packed, or [E, 2N, H] with the gate rows first
     std::uint64_t w13_scale;  // fp32 [E, 2N/128, H/128]
     std::uint64_t w2;         // e4m3, w2_bytes(): packed, or [E, H, N]
@@ -96,58 +98,58 @@ inline constexpr Gpu kGpu = {"NVIDIA H200", 132, 9, 0, 232448};
 
 inline constexpr Shape kShapes[] = {
     {"deepseek-v3.1-tp8", 7168, 256, 256, 8, Scoring::kSigmoid, true, true,
-        8, 4, 2.5f, Number::kFloat32},
+        8, 4, 2.5f, Number::kFloat32, 0, false},
     {"glm-5.2-tp8", 6144, 256, 256, 8, Scoring::kSigmoid, true, true,
-        1, 1, 2.5f, Number::kFloat32},
+        1, 1, 2.5f, Number::kFloat32, 0, false},
     {"qwen3.5-35b", 2048, 512, 256, 8, Scoring::kSoftmax, true, false,
-        1, 1, 1.0f, Number::kFloat32},
+        1, 1, 1.0f, Number::kFloat32, 0, false},
 };
 
 inline constexpr Kernel kKernels[] = {
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4.cubin",
         "adf472f4a0c9d2d935363c4abb6a9c62a69d387ef5c36245a8614226a151c46c",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4",
-        0, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 173056, 94, 65536, Layout::kPacked},
+        0, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 173056, 94, 130048, Layout::kPacked},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d112x256x6.cubin",
         "a37226b0355ee3bf368eaa7383562f49f6e9229ae60f49b2894367bb9543c571",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d112x256x6",
-        0, {128, 32, 1024, 112, 256, 6, 6}, 8, 128, 608, 189440, 94, 65536, Layout::kPacked},
+        0, {128, 32, 1024, 112, 256, 6, 6}, 8, 128, 608, 189440, 94, 130048, Layout::kPacked},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x4.cubin",
         "9847c592ff0c1ba9f1c7dd7f4769a4b9e6152ac876943757e08a24332e12d89d",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x4",
-        0, {128, 32, 1024, 56, 256, 6, 4}, 8, 128, 608, 222208, 94, 294912, Layout::kPacked},
+        0, {128, 32, 1024, 56, 256, 6, 4}, 8, 128, 608, 222208, 94, 359424, Layout::kPacked},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d56x256x4.cubin",
         "67640b378b2c4307b54791d99dc356c993e6e34d284e40c421f0e8a750e3ad4a",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d56x256x4",
-        0, {128, 32, 1024, 56, 256, 8, 4}, 8, 128, 608, 222336, 94, 294912, Layout::kPacked},
+        0, {128, 32, 1024, 56, 256, 8, 4}, 8, 128, 608, 222336, 94, 359424, Layout::kPacked},
     {"glm-5.2-tp8-t8-g128-u32x1024x5-d64x256x3.cubin",
         "20c750ad98a5933680ffdea3251eb979f4795c52dbfb75133c94937849be2a1f",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x5_d64x256x3",
-        1, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 165120, 94, 262144, Layout::kPacked},
+        1, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 165120, 94, 317440, Layout::kPacked},
     {"glm-5.2-tp8-t8-g128-u32x1024x5-d64x256x4.cubin",
         "6f8154b75be2c2b6005b064bf504a6ce9a478b62f843498b39048872cdd4fbd6",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x5_d64x256x4",
-        1, {128, 32, 1024, 64, 256, 5, 4}, 8, 128, 608, 181504, 94, 262144, Layout::kPacked},
+        1, {128, 32, 1024, 64, 256, 5, 4}, 8, 128, 608, 181504, 94, 317440, Layout::kPacked},
     {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5.cubin",
         "88008c5775df9896904ecdc56a6602151ec1db7e4abb3f4e2ca678936a41805d",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5",
-        1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 94, 262144, Layout::kPacked},
+        1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 94, 317440, Layout::kPacked},
     {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x5.cubin",
         "6658195803c7f93657b92d34cf5cec5dbd4fbab21b78648dbd358a271f6ac64f",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x5",
-        1, {128, 32, 1024, 64, 256, 8, 5}, 8, 128, 608, 214400, 94, 262144, Layout::kPacked},
+        1, {128, 32, 1024, 64, 256, 8, 5}, 8, 128, 608, 214400, 94, 317440, Layout::kPacked},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
         "ffa1385e2b76f4c49e93253f7193951b81caa4d83afba28fcbf2d7a4e82f4f0d",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
-        2, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 86, 131072, Layout::kPacked},
+        2, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 86, 149504, Layout::kPacked},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4.cubin",
         "daa30147b5a9ca71393961efb69d6058967f878202636608d8672da2ef75e45a",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4",
-        2, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 86, 131072, Layout::kPacked},
+        2, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 86, 149504, Layout::kPacked},
     {"qwen3.5-35b-t8-g128-u64x1024x6-d64x512x5.cubin",
         "95a2e9e91125ddea350d713dc984a7e1b0440be0fe3d751b851eece6ab8bf443",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x6_d64x512x5",
-        2, {128, 64, 1024, 64, 512, 6, 5}, 8, 128, 608, 164096, 86, 196608, Layout::kPacked},
+        2, {128, 64, 1024, 64, 512, 6, 5}, 8, 128, 608, 164096, 86, 215040, Layout::kPacked},
 };
 
 // Sorted by model, then by layout, then by tuned_at.
@@ -189,8 +191,9 @@ constexpr const Entry* find(const char* model, std::uint32_t tokens, Layout layo
 
 constexpr std::size_t workspace_bytes(std::uint32_t half_bytes) { return 128 + 2 * std::size_t{half_bytes}; }
 
-constexpr std::size_t w13_bytes(const Shape& s) { return std::size_t{s.experts} * 2 * s.intermediate * s.hidden; }
-constexpr std::size_t w2_bytes(const Shape& s) { return std::size_t{s.experts} * s.hidden * s.intermediate; }
+constexpr std::size_t all_experts(const Shape& s) { return std::size_t{s.experts} + s.shared_experts; }
+constexpr std::size_t w13_bytes(const Shape& s) { return all_experts(s) * 2 * s.intermediate * s.hidden; }
+constexpr std::size_t w2_bytes(const Shape& s) { return all_experts(s) * s.hidden * s.intermediate; }
 
 // Where a byte of a tile of 16 rows goes, which is cut into blocks of 128 columns.
 constexpr std::size_t tile_offset(std::size_t tile, std::uint32_t row, std::uint32_t column, std::uint32_t columns) {
