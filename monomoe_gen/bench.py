@@ -72,9 +72,10 @@ class Timing:
 class Inputs:
     """What the launches of one graph read.
 
-    x bf16 ``[B, H]`` for all launches, logits ``[LAUNCHES, B, E]`` in the shape's type, bias fp32
-    ``[E]`` or None, ``experts`` int32 ``[LAUNCHES, most]``: the active experts of each launch,
-    ``counts`` of them. ``reuse_bytes`` stream between two uses of the same weights. ``routers``
+    x bf16 ``[B, H]`` for all launches, logits ``[LAUNCHES, B, Shape.logit_columns]`` in the shape's
+    type, bias fp32 ``[E]`` or None, ``experts`` int32 ``[LAUNCHES, most]``: the active experts of
+    each launch, ``counts`` of them. ``reuse_bytes`` stream between two uses of the same weights, of
+    which there are ``copies`` that the launches take in turn (`workload.Rotation`). ``routers``
     bf16 ``[LAUNCHES, E, H]`` give the logits for kernels that have the router inside, else None.
     """
 
@@ -84,6 +85,7 @@ class Inputs:
     experts: Tensor
     counts: tuple[int, ...]
     reuse_bytes: int
+    copies: int = 1
     routers: Tensor | None = None
 
     @property
@@ -134,22 +136,27 @@ def make_inputs(
         counts=tuple(drawn.distinct),
         reuse_bytes=drawn.reuse_bytes,
         routers=routers_for(x, drawn.logits).to(device) if router == "weight" else None,
+        copies=drawn.copies,
     )
 
 
 def time_kernel(
     kernel: LoadedKernel,
-    weights: LayerWeights,
+    layers: Sequence[LayerWeights],
     inputs: Inputs,
     workspace: Workspace,
     effort: Effort,
 ) -> Timing:
-    """Times one kernel on the layer ``weights``; with routers it is one that has them inside."""
-    weights = replace(weights, bias=inputs.bias)
+    """Times one kernel on the copies ``layers`` of a layer.
+
+    With routers it is one that has them inside.
+    """
+    layers = [replace(weights, bias=inputs.bias) for weights in layers]
     y = torch.empty_like(inputs.x)
     routed = inputs.logits if inputs.routers is None else inputs.routers
 
     def launch(i: int) -> None:
+        weights = layers[i % len(layers)]
         launch_moe(kernel, weights, inputs.x, routed[i], y, workspace)
 
     return time_launches(launch, effort)
@@ -157,7 +164,7 @@ def time_kernel(
 
 def time_separate_router(
     kernel: LoadedKernel,
-    weights: LayerWeights,
+    layers: Sequence[LayerWeights],
     inputs: Inputs,
     workspace: Workspace,
     effort: Effort,
@@ -166,13 +173,14 @@ def time_separate_router(
 
     The GEMM's result goes nowhere, so that nothing is spent on converting it.
     """
-    weights = replace(weights, bias=inputs.bias)
+    layers = [replace(weights, bias=inputs.bias) for weights in layers]
     assert inputs.routers is not None, "inputs without routers"
     y, routers = torch.empty_like(inputs.x), inputs.routers
     product = inputs.x.new_empty(inputs.logits[0].shape)
 
     def launch(i: int) -> None:
         torch.mm(inputs.x, routers[i].T, out=product)
+        weights = layers[i % len(layers)]
         launch_moe(kernel, weights, inputs.x, inputs.logits[i], y, workspace)
 
     launch(0)  # cuBLAS starts up outside of the graph
@@ -182,7 +190,7 @@ def time_separate_router(
 def time_floors(
     streams: Sequence[LoadedKernel],
     empty: LoadedKernel,
-    weights: LayerWeights,
+    layers: Sequence[LayerWeights],
     inputs: Inputs,
     effort: Effort,
 ) -> Floors:
@@ -192,6 +200,7 @@ def time_floors(
     """
 
     def stream(kernel: LoadedKernel, i: int) -> None:
+        weights = layers[i % len(layers)]
         kernel.launch(
             (
                 address(weights.w13),

@@ -4,9 +4,14 @@
     <prefix>.layers.<L>.<block>.experts.gate_up_proj           all experts in one, and down_proj
     <prefix>.layers.<L>.<block>.w13_weight                     all experts in one, and w2_weight
 
+    <prefix>.layers.<L>.<block>.shared_experts.gate_proj.weight   shared_expert; up_proj, down_proj
+
 A fused tensor holds the gate rows first. Every weight is e4m3 with a tensor of factors beside it,
 one per 128x128 block, whose name adds ``_scale_inv`` or ``_scale``. A file that holds a single
 layer may leave the part up to the block away.
+
+Shared experts are read only for a shape that has some. In a checkpoint they are one expert of as
+many times the columns, which becomes several, as by `weights.append_shared`.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ _ALL = re.compile(
     rf"(?:(?:.*\.)?experts\.(?P<role>gate_up_proj|down_proj)"
     rf"|(?:.*\.)?(?P<short>w13|w2))(?:[._]weight)?{_SCALE}"
 )
+_SHARED = re.compile(rf"(?:.*\.)?shared_experts?\.(?P<role>\w+)\.weight{_SCALE}")
 _ROLES = {
     "gate_proj": "gate",
     "up_proj": "up",
@@ -43,6 +49,8 @@ _ROLES = {
     "gate_up_proj": "w13",
     "w13": "w13",
 }
+_PARTS = ("gate", "up", "down")
+_ORDER = ("w13", *_PARTS, *(f"shared {part}" for part in _PARTS))
 _DRAFT = "mtp."  # layers that guess further tokens are numbered from 0 again
 _SCALE_TYPES = ("F32", "BF16", "F16")
 
@@ -71,14 +79,16 @@ class Layer:
         sizes = ((s.up_rows, s.hidden), (s.hidden, s.intermediate))
         codes, scales = (
             [
-                torch.empty(s.experts, rows // unit, columns // unit, dtype=dtype, device=device)
+                torch.empty(
+                    s.all_experts, rows // unit, columns // unit, dtype=dtype, device=device
+                )
                 for rows, columns in sizes
             ]
             for unit, dtype in ((1, e4m3.E4M3), (SCALE_BLOCK, torch.float32))
         )
         with ExitStack() as files:
             opened = _Files(files)
-            for expert in range(s.experts):
+            for expert in range(s.all_experts):
                 for scale, (w13, w2) in ((False, codes), (True, scales)):
                     gate, up, down = self._expert(opened, expert, scale)
                     half = gate.shape[0]
@@ -89,15 +99,20 @@ class Layer:
         """This shard's gate ``[N, H]``, up ``[N, H]`` and down ``[H, N]``, or their scales."""
         width = self.shape.intermediate // (SCALE_BLOCK if scale else 1)
         first = self.shard.index * width
+        if expert in self.shape.shared_ids:
+            first = first * self.shape.shared_experts + (expert - self.shape.experts) * width
         mine = slice(first, first + width)
+        if expert in self.shape.shared_ids:
+            gate, up, down = (
+                files.slice(self.tensors[f"shared {role}", None, scale]) for role in _PARTS
+            )
+            return gate[mine], up[mine], down[:, mine]
         if ("w13", None, scale) in self.tensors:
             both, down = (files.slice(self.tensors[role, None, scale]) for role in ("w13", "down"))
             other = slice(first + width * self.shard.count, first + width * (self.shard.count + 1))
             one = slice(expert, expert + 1)
             return both[one, mine][0], both[one, other][0], down[one, :, mine][0]
-        gate, up, down = (
-            files.slice(self.tensors[role, expert, scale]) for role in ("gate", "up", "down")
-        )
+        gate, up, down = (files.slice(self.tensors[role, expert, scale]) for role in _PARTS)
         return gate[mine], up[mine], down[:, mine]
 
 
@@ -141,7 +156,7 @@ def find_layer(
     shard = shard or Shard()
     with ExitStack() as stack:
         files = _Files(stack)
-        places = _places(files, _expand(paths), layer)
+        places = _places(files, _expand(paths), layer, shape.shared_experts > 0)
         found = Layer(shape, shard, places)
         _check_complete(found, layer)
         for key in sorted(places, key=_reading_order):
@@ -161,7 +176,7 @@ def _expand(paths: Sequence[Path]) -> list[Path]:
 
 
 def _places(
-    files: _Files, paths: Sequence[Path], layer: int | None
+    files: _Files, paths: Sequence[Path], layer: int | None, shared: bool
 ) -> dict[_Key, tuple[Path, str]]:
     """Where each tensor of the layer's experts is."""
     by_prefix: dict[str, dict[_Key, tuple[Path, str]]] = {}
@@ -169,7 +184,7 @@ def _places(
     for path in paths:
         for name in files.open(path).keys():  # noqa: SIM118 - not a mapping
             match = _LAYER.fullmatch(name)
-            key = _key(match["rest"] if match else name)
+            key = _key(match["rest"] if match else name, shared)
             if key is None:
                 continue
             if match:
@@ -187,15 +202,18 @@ def _places(
         raise MonomoeError(f"found no experts of {wanted}; the files hold experts of {there}")
     (found,) = by_prefix.values()
     if any(expert is not None for _, expert, _ in found):  # else a dense w2 would look fused
-        found = {key: place for key, place in found.items() if key[1] is not None}
+        found = {k: place for k, place in found.items() if k[1] is not None or "shared" in k[0]}
     return found
 
 
-def _key(name: str) -> _Key | None:
+def _key(name: str, shared: bool) -> _Key | None:
     """What the tensor is for, from its name after the layer's number; None for all others."""
     one, every = _ONE.fullmatch(name), _ALL.fullmatch(name)
     if "shared_expert" in name:
-        return None
+        both = _SHARED.fullmatch(name) if shared else None
+        if both is None or both["role"] not in _ROLES:
+            return None
+        return f"shared {_ROLES[both['role']]}", None, both["scale"] is not None
     if one and one["role"] in _ROLES:
         return _ROLES[one["role"]], int(one["expert"]), one["scale"] is not None
     if every:
@@ -205,14 +223,16 @@ def _key(name: str) -> _Key | None:
 
 def _reading_order(key: _Key) -> tuple[int, int, bool]:
     role, expert, scale = key
-    return -1 if expert is None else expert, ("w13", "gate", "up", "down").index(role), scale
+    return -1 if expert is None else expert, _ORDER.index(role), scale
 
 
 def _check_complete(layer: Layer, number: int | None) -> None:
-    fused = any(expert is None for _, expert, _ in layer.tensors)
-    roles = ("w13", "down") if fused else ("gate", "up", "down")
+    fused = any(expert is None and "shared" not in role for role, expert, _ in layer.tensors)
+    roles = ("w13", "down") if fused else _PARTS
     experts: Sequence[int | None] = [None] if fused else range(layer.shape.experts)
     wanted = {(role, e, scale) for role in roles for e in experts for scale in (False, True)}
+    if layer.shape.shared_experts:
+        wanted |= {(f"shared {part}", None, scale) for part in _PARTS for scale in (False, True)}
     missing, extra = wanted - layer.tensors.keys(), layer.tensors.keys() - wanted
     what = "the layer" if number is None else f"layer {number}"
     if missing:
@@ -232,11 +252,17 @@ def _size(shape: Shape, shard: Shard, key: _Key) -> list[int]:
     """The size of the whole tensor in the checkpoint."""
     role, expert, scale = key
     width = shape.intermediate * shard.count
+    if "shared" in role:
+        width *= shape.shared_experts
     rows, columns = {"w13": (2 * width, shape.hidden), "down": (shape.hidden, width)}.get(
-        role, (width, shape.hidden)
+        role.removeprefix("shared "), (width, shape.hidden)
     )
     unit = SCALE_BLOCK if scale else 1
-    return [*([shape.experts] if expert is None else []), rows // unit, columns // unit]
+    return [
+        *([shape.experts] if expert is None and "shared" not in role else []),
+        rows // unit,
+        columns // unit,
+    ]
 
 
 def _check_tensor(tensor: Any, place: tuple[Path, str], size: list[int], scale: bool) -> None:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monomoe_gen.schedule import MMA_WARPS, KernelSpec, Schedule
+from monomoe_gen.shapes import Shape
 
 Array = NDArray[np.float64]
 
@@ -102,7 +103,7 @@ def estimate(spec: KernelSpec, tokens: int, constants: Constants = H200) -> Esti
     ones, each row is a copy of its own, which is not counted.
     """
     c, p, shape, schedule = constants, spec.geometry, spec.shape, spec.schedule
-    active, probability = distinct_experts(shape.experts, shape.top_k, tokens)
+    active, probability = active_experts(shape, tokens)
     expert_us = shape.expert_bytes / c.bandwidth
     up_stages = np.ceil(active * schedule.g_up / schedule.grid) * p.stages_per_unit_up
     experts = np.ceil(active / p.down_groups)
@@ -168,6 +169,12 @@ def _request_us(
 def _norm(order: float, *bounds: Array) -> Array:
     total = sum(bound**order for bound in bounds)
     return np.asarray(total) ** (1 / order)
+
+
+def active_experts(shape: Shape, tokens: int) -> tuple[Array, Array]:
+    """`distinct_experts` of a shape, and the shared ones with them."""
+    routed, probability = distinct_experts(shape.experts, shape.top_k, tokens)
+    return routed + shape.shared_experts, probability
 
 
 @lru_cache(maxsize=256)

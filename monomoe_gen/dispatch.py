@@ -203,6 +203,8 @@ def dump(table: Table) -> str:
     entries = tuple(sorted(table.entries, key=lambda e: e.key))
     file = _File(FORMAT, table.device, kernels, entries)
     text = dataclasses.asdict(file)
+    for kernel, row in zip(file.kernels, text["kernels"], strict=True):
+        row["shape"] = kernel.shape.to_dict()
     for row in (*text["kernels"], *text["entries"]):
         for name, usual in (("router", "logits"), ("pdl", False)):
             if row.get(name) == usual:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from monomoe_gen.kernel import LayerWeights
-from monomoe_gen.reference import moe_mirror, route
+from monomoe_gen.reference import assign, moe_mirror
 from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.weights import expert_codes
@@ -25,13 +25,14 @@ def moe_in_torch(
     out: Tensor,
     layout: Layout = "packed",
 ) -> None:
-    """``reference.moe_mirror`` into ``out``: x bf16 ``[B, H]``, logits ``[B, E]``, out as x.
+    """``reference.moe_mirror`` into ``out``: x bf16 ``[B, H]``, out as x, logits as for
+    `reference.assign`.
 
     Of packed weights, only the experts in use are unpacked, a copy of each.
     """
     pieces = (t.split(TOKENS_AT_ONCE) for t in (x, logits, out))
     for x_piece, logits_piece, out_piece in zip(*pieces, strict=True):
-        active = route(logits_piece, weights.bias, shape)[0].unique().tolist()
+        active = assign(logits_piece, weights.bias, shape)[0].unique().tolist()
         codes = {e: expert_codes(layout, weights.w13, weights.w2, e) for e in active}
         y = moe_mirror(
             x_piece,

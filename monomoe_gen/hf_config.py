@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +20,13 @@ from monomoe_gen.hf_quantization import quantization_remarks
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 
 _EXPERT_COUNTS = ("num_experts", "n_routed_experts", "num_local_experts")
+_ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+}
+_SHARED_SIZES = ("shared_expert_intermediate_size", "shared_intermediate_size")
 _TOPK_METHODS = ("noaux_tc", "greedy", "group_limited_greedy")
 
 
@@ -71,6 +78,7 @@ def import_shape(
     tp: int = 1,
     stated: Mapping[str, Any] | None = None,
     block_fp8: bool = False,
+    shared_experts: bool = False,
     logits_dtype: str = "float32",
     source: str | None = None,
 ) -> Imported:
@@ -81,6 +89,7 @@ def import_shape(
         stated: fields that the config lacks, in its own names, as the caller knows them.
         block_fp8: the weights will be FP8 with one scale per 128x128 block whatever the config
             says of them.
+        shared_experts: make the model's shared experts part of the launch.
         source: the text of the shape's ``source`` field; None describes the config.
 
     Raises:
@@ -97,14 +106,16 @@ def import_shape(
             where, "model_type", f"{kind!r} is not known; known are {', '.join(sorted(FAMILIES))}"
         )
     remarks = list(quantization_remarks(where, _quantization_part(config), block_fp8))
-    _check_activation(text)
-    remarks += _shared_experts(text)
+    shared, found = _shared_experts(text, family, shared_experts)
+    remarks += found
     values = {
+        **_activation(text),
         "hidden": text.get("hidden_size", int),
         "intermediate": _shard(text, family.intermediate, tp),
         "experts": _experts(text),
         "top_k": text.get("num_experts_per_tok", int),
         **_routing(text, family),
+        **shared,
     }
     text.check_stated_were_used()
     architectures = config.get("architectures") or [family.title]
@@ -252,20 +263,61 @@ def _routing(text: _Fields, family: Family) -> dict[str, Any]:
     }
 
 
-def _check_activation(text: _Fields) -> None:
-    activation = text.get("hidden_act", str)
-    if activation not in ("silu", "swish"):
-        text.fail("hidden_act", f"{activation!r}: the kernel computes silu(gate) * up only")
+def _activation(text: _Fields) -> dict[str, Any]:
+    name = text.get("hidden_act", str)
+    if name not in _ACTIVATIONS:
+        text.fail(
+            "hidden_act",
+            f"{name!r} is not one of {', '.join(_ACTIVATIONS)}: the kernel computes "
+            "activation(gate) * up with silu, or with gelu by tanh",
+        )
     limit = text.find("swiglu_limit", float)
-    if limit is not None:
-        text.fail("swiglu_limit", f"the kernel does not clamp gate and up, found {limit:g}")
+    return {"activation": _ACTIVATIONS[name], "swiglu_limit": max(limit or 0.0, 0.0)}
 
 
-def _shared_experts(text: _Fields) -> Iterator[str]:
-    count = text.find("n_shared_experts", int)
-    for key in ("shared_expert_intermediate_size", "shared_intermediate_size"):
-        if count is None and text.find(key, int):
-            count = 1
-    if count:
-        noun = "expert runs" if count == 1 else "experts run"
-        yield f"{count} shared {noun} beside this kernel, not in its launch: add their output to y"
+def _shared_experts(text: _Fields, family: Family, fuse: bool) -> tuple[dict[str, Any], list[str]]:
+    """The shape's fields for the model's shared experts, and what to say of them."""
+    count = text.find("n_shared_experts", int) or 0
+    sizes = {key: text.find(key, int) for key in _SHARED_SIZES}
+    key = next((key for key, size in sizes.items() if size), None)
+    if not count and key is None:
+        if fuse:
+            text.fail(
+                "n_shared_experts",
+                "the config names no shared experts; if the model has some, state them with --set "
+                f"n_shared_experts=COUNT or --set {_SHARED_SIZES[0]}=COLUMNS, else leave "
+                "--shared-experts away",
+            )
+        return {}, []
+    if not fuse:
+        noun = "expert runs" if (count or 1) == 1 else "experts run"
+        return {}, [
+            f"{count or 1} shared {noun} beside this kernel, not in its launch: add their output "
+            "to y; --shared-experts makes them part of the launch"
+        ]
+    if key is not None:
+        width = text.get(family.intermediate, int)
+        split, rest = divmod(sizes[key], width)
+        if rest or (count and count != split):
+            text.fail(
+                key,
+                f"{sizes[key]} columns are not {count or 'several'} experts of {width} like the "
+                "routed ones; import with --no-shared-experts and run them beside the kernel",
+            )
+        count = split
+    if family.shared_gate is None:
+        text.fail(
+            "model_type",
+            f"whether a gate weighs the shared experts of {family.title} is not known; import with "
+            "--no-shared-experts and set shared_experts and shared_gate in the file",
+        )
+    weight = (
+        "the sigmoid of a gate, whose logit is one more column of the router logits"
+        if family.shared_gate
+        else "1"
+    )
+    return {"shared_experts": count, "shared_gate": family.shared_gate}, [
+        f"the launch computes the shared experts too, as {count} of the routed ones' width behind "
+        f"them in the weights, in the same blocks of FP8; their weight is {weight}"
+        + (", and swiglu_limit clamps them as well" if text.find("swiglu_limit", float) else "")
+    ]

@@ -23,22 +23,31 @@ class Family:
     grouped: bool = False
     sum_of_two: bool = True
     scales_renormalized: bool = True  # the scaling factor applies to renormalized weights too
+    shared_gate: bool | None = (
+        None  # a sigmoid gate weighs its shared experts, else 1; None: unknown
+    )
 
 
 _QWEN = Family("Qwen MoE", "softmax")
-_QWEN_3_5 = Family("Qwen3.5-MoE", "softmax", renormalize=True)
-_NOAUX = Family("DeepSeek-V3", "sigmoid", expert_bias=True, grouped=True)
-_GLM = Family("GLM-MoE", "sigmoid", expert_bias=True, grouped=True)
+_QWEN_SHARED = Family("Qwen MoE", "softmax", shared_gate=True)
+_QWEN_3_5 = Family("Qwen3.5-MoE", "softmax", renormalize=True, shared_gate=True)
+_NOAUX = Family("DeepSeek-V3", "sigmoid", expert_bias=True, grouped=True, shared_gate=False)
+_GLM = Family("GLM-MoE", "sigmoid", expert_bias=True, grouped=True, shared_gate=False)
 
 FAMILIES: Mapping[str, Family] = {
-    "qwen2_moe": _QWEN,
+    "qwen2_moe": _QWEN_SHARED,
     "qwen3_moe": _QWEN,
-    "qwen3_next": _QWEN,
+    "qwen3_next": _QWEN_SHARED,
     "qwen3_vl_moe_text": _QWEN,
     "qwen3_5_moe": _QWEN_3_5,
     "qwen3_5_moe_text": _QWEN_3_5,
     "deepseek_v2": Family(
-        "DeepSeek-V2", "softmax", grouped=True, sum_of_two=False, scales_renormalized=False
+        "DeepSeek-V2",
+        "softmax",
+        grouped=True,
+        sum_of_two=False,
+        scales_renormalized=False,
+        shared_gate=False,
     ),
     "deepseek_v3": _NOAUX,
     "deepseek_v32": _NOAUX,

@@ -33,7 +33,7 @@ class LayerWeights:
     Packed (`weights`): ``w13`` uint8 ``[E, 2N/16, H/128, 2048]``, ``w2`` uint8 ``[E, H/16, N/128,
     2048]``. Raw: uint8 ``[E, 2N, H]`` and ``[E, H, N]``, 16-byte aligned. Either way as in the
     checkpoint: ``w13_scale`` fp32 ``[E, 2N/128, H/128]``, ``w2_scale`` fp32 ``[E, H/128, N/128]``,
-    ``bias`` fp32 ``[E]`` or None.
+    ``bias`` fp32 ``[E]`` or None. Shared experts follow the routed ones, and have no bias.
     """
 
     w13: Tensor
@@ -215,13 +215,17 @@ def launch_moe(
 ) -> None:
     """One layer on torch's current stream: x ``[B, H]``, logits ``[B, E]`` -> y ``[B, H]``.
 
-    ``logits`` is the router's weight ``[E, H]`` for a kernel that has the router inside.
+    <<<<<<< HEAD
+        ``logits`` is the router's weight ``[E, H]`` for a kernel that has the router inside.
+    =======
+        With a shared gate, the logits have one column more.
+    >>>>>>> shared
 
-    ``records`` is the buffer that a traced kernel, and no other, fills (see `trace.parse`).
+        ``records`` is the buffer that a traced kernel, and no other, fills (see `trace.parse`).
 
-    Nothing is checked here: the tensors are contiguous, on the kernel's device and of the dtypes
-    the kernel was compiled for, B is within its capacity, and the workspace's halves are large
-    enough. Nothing is allocated.
+        Nothing is checked here: the tensors are contiguous, on the kernel's device and of the dtypes
+        the kernel was compiled for, B is within its capacity, and the workspace's halves are large
+        enough. Nothing is allocated.
     """
     kernel.launch(
         (

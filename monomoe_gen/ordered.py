@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from monomoe_gen.reference import rank_experts, round_activations
+from monomoe_gen.reference import GELU_CUBIC, GELU_LINEAR, rank_experts, round_activations
 from monomoe_gen.schedule import MMA_WARPS, KernelSpec
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 
@@ -50,7 +50,7 @@ def moe_sums(
     chains = 4 if spec.token_tile == 8 else 2
     parts_up = _parts(spec.schedule.k_up, shape.hidden)
     parts_down = _parts(spec.schedule.k_down, shape.intermediate)
-    ids, weights = _route(logits.float().numpy(), None if bias is None else bias.numpy(), shape)
+    ids, weights = _assign(logits.float().numpy(), None if bias is None else bias.numpy(), shape)
     values, scales = round_activations(x, shape)
 
     terms = []  # of every active expert: its column blocks' shares of the output
@@ -59,7 +59,7 @@ def moe_sums(
         up = _products(values[tokens], w13[expert], chains)
         up = up * (_by_token(scales[tokens]) * _by_row(w13_scale[expert]))
         gate, linear = np.split(_sum(_sum(up[part]) for part in parts_up), 2, axis=-1)
-        h, h_scale = round_activations(torch.from_numpy(_silu(gate) * linear), shape)
+        h, h_scale = round_activations(torch.from_numpy(_gated(gate, linear, shape)), shape)
         down = _products(h, w2[expert], chains)
         scale = _by_token(h_scale) * _by_row(w2_scale[expert]) * weights[tokens, slots, None]
         terms.append(np.zeros((len(down), *x.shape), np.float32))
@@ -124,6 +124,18 @@ def _sum(values: Iterable[Floats]) -> Floats:
 # -- routing, as `templates/ops/route.cuh` adds
 
 
+def _assign(logits: Floats, bias: Floats | None, shape: Shape) -> tuple[NDArray[np.int64], Floats]:
+    """Experts ``[B, top_k + shared_experts]``, ascending, and their weights."""
+    routed, gate = np.split(logits, [shape.experts], axis=-1)
+    ids, weights = _route(routed, bias, shape)
+    if not shape.shared_experts:
+        return ids, weights
+    shares = np.where(np.isnan(gate), _ZERO, _sigmoid(gate)) if shape.shared_gate else _ONE
+    size = (len(ids), shape.shared_experts)
+    shared = np.broadcast_to(np.array(shape.shared_ids), size)
+    return np.hstack([ids, shared]), np.hstack([weights, np.broadcast_to(shares, size)])
+
+
 def _route(logits: Floats, bias: Floats | None, shape: Shape) -> tuple[NDArray[np.int64], Floats]:
     """Experts ``[B, top_k]``, ascending, and their weights."""
     softmax = shape.scoring == "softmax"
@@ -185,8 +197,16 @@ def _sigmoid(values: Floats) -> Floats:
     return _quotient(_ONE, _ONE + _exponential(-values))
 
 
-def _silu(values: Floats) -> Floats:
-    return _quotient(values, _ONE + _exponential(-values))
+def _gated(gate: Floats, up: Floats, shape: Shape) -> Floats:
+    """The activation of the gate times up, both clamped first, as `swiglu` of ops/up_proj.cuh."""
+    if shape.swiglu_limit:
+        limit = np.float32(shape.swiglu_limit)
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    slope = gate
+    if shape.activation == "gelu_tanh":
+        linear, cubic = np.float32(GELU_LINEAR), np.float32(GELU_LINEAR * GELU_CUBIC)
+        slope = gate * (linear + cubic * (gate * gate))
+    return _quotient(gate, _ONE + _exponential(-slope)) * up
 
 
 def _quotient(a: Floats | np.float32, b: Floats) -> Floats:

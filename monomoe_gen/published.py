@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from monomoe_gen.e4m3 import E4M3, E4M3_MAX
-from monomoe_gen.reference import ByExpert, active_experts, block_matmul, route
+from monomoe_gen.reference import (
+    ByExpert,
+    activation,
+    active_experts,
+    assign,
+    block_matmul,
+    clamp_gate_up,
+)
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 
 _SMALLEST_AMAX = 1e-10  # what a smaller amax of a block counts as
@@ -32,16 +39,17 @@ def moe_published(
 ) -> Tensor:
     """x bf16 ``[B, H]`` -> bf16 ``[B, H]``; the arguments are those of `reference.moe_mirror`.
 
-    bf16 are: gate and up, silu(gate), its product with up, and every expert's weighted output. The
-    sum over experts is taken in fp32, also for 2 to 4 experts a token, where the original adds in
-    bf16. Routing is the shape's own, with fp32 weights.
+    bf16 are: gate and up, activation(gate), its product with up, and every expert's weighted
+    output. The sum over experts is taken in fp32, also for 2 to 4 experts a token, where the
+    original adds in bf16. Routing is the shape's own, with fp32 weights.
     """
     codes, scale = _quantize(x)
     y = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-    for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
+    for expert, tokens, weights in active_experts(*assign(logits, bias, shape)):
         up_rows = block_matmul(codes[tokens], scale[tokens], w13[expert], w13_scale[expert])
         gate, up = up_rows.bfloat16().chunk(2, -1)
-        h, h_scale = _quantize(torch.nn.functional.silu(gate.float()).bfloat16() * up)
+        gate, up = clamp_gate_up(gate, up, shape)
+        h, h_scale = _quantize(activation(gate.float(), shape).bfloat16() * up)
         y[tokens] += (weights * block_matmul(h, h_scale, w2[expert], w2_scale[expert])).bfloat16()
     return y.bfloat16()
 

@@ -6,6 +6,7 @@ layer never needs fp32 copies of all experts. Names: B tokens, H hidden, N inter
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
@@ -19,6 +20,9 @@ ExpertWeights = Callable[[int], tuple[Tensor, Tensor]]
 
 ByExpert = Tensor | Mapping[int, Tensor]
 """One tensor per expert: a tensor's first dimension, or a mapping that holds the active ones."""
+
+GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
+GELU_CUBIC = 0.044715
 
 
 def router_logits(x: Tensor, router: Tensor, shape: Shape) -> Tensor:
@@ -119,6 +123,22 @@ def route(logits: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Te
     return ids, weights * shape.routed_scaling_factor
 
 
+def assign(logits: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Tensor]:
+    """`route`, and the shared experts behind: ids and weights ``[B, top_k + shared_experts]``.
+
+    ``logits`` is ``[B, E]``, or ``[B, E + 1]`` with the gate of the shared experts in the last
+    column. Each of them weighs 1, or the sigmoid of the gate; a NaN gate weighs nothing.
+    """
+    ids, weights = route(logits[:, : shape.experts], bias, shape)
+    if not shape.shared_experts:
+        return ids, weights
+    shared = torch.tensor(shape.shared_ids, device=ids.device).expand(len(ids), -1)
+    gate = weights.new_ones(len(ids), 1)
+    if shape.shared_gate:
+        gate = router_scores(logits[:, shape.experts :], "sigmoid")
+    return torch.cat([ids, shared], -1), torch.cat([weights, gate.expand(shared.shape)], -1)
+
+
 def quantize_activations(x: Tensor) -> tuple[Tensor, Tensor]:
     """``[..., K]`` -> e4m3 ``[..., K]`` and fp32 scales ``[..., K/128]``, see `e4m3.quantize`."""
     blocks = x.float().unflatten(-1, (-1, SCALE_BLOCK))
@@ -138,9 +158,30 @@ def round_activations(x: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
     return x.bfloat16(), ones
 
 
-def activate(gate: Tensor, up: Tensor) -> Tensor:
-    """``silu(gate) * up``."""
-    return torch.nn.functional.silu(gate) * up
+def activate(gate: Tensor, up: Tensor, shape: Shape) -> Tensor:
+    """``activation(gate) * up`` of the clamped values."""
+    gate, up = clamp_gate_up(gate, up, shape)
+    return activation(gate, shape) * up
+
+
+def clamp_gate_up(gate: Tensor, up: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+    """At most ``swiglu_limit`` for the gate, and at least its negative too for up; NaN stays NaN.
+
+    As in ``Expert.forward`` of DeepSeek-V4 (inference/model.py beside its weights), where 0 is no
+    limit, and as gpt-oss clamps (gpt_oss/torch/model.py).
+    """
+    limit = shape.swiglu_limit
+    return (gate.clamp(max=limit), up.clamp(-limit, limit)) if limit else (gate, up)
+
+
+def activation(gate: Tensor, shape: Shape) -> Tensor:
+    """``silu(gate)``, or gelu with tanh for erf (Hendrycks and Gimpel, arXiv:1606.08415).
+
+    ``(1 + tanh(z)) / 2`` is ``sigmoid(2z)``, which keeps its accuracy where tanh(z) is near -1.
+    """
+    if shape.activation == "silu":
+        return torch.nn.functional.silu(gate)
+    return gate * (GELU_LINEAR * gate * (1 + GELU_CUBIC * gate * gate)).sigmoid()
 
 
 def block_matmul(x: Tensor, x_scale: Tensor, w: Tensor, w_scale: Tensor) -> Tensor:
@@ -166,10 +207,10 @@ def moe_fp32(
     whatever the matmul precision settings are.
     """
     y = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
-    for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
+    for expert, tokens, weights in active_experts(*assign(logits, bias, shape)):
         w13, w2 = experts(expert)
         gate, up = (x[tokens].double() @ w13.double().T).chunk(2, -1)
-        y[tokens] += weights.double() * (activate(gate, up) @ w2.double().T)
+        y[tokens] += weights.double() * (activate(gate, up, shape) @ w2.double().T)
     return y.float()
 
 
@@ -207,9 +248,10 @@ def mirror_hidden(
     """`active_experts` with what `moe_mirror` is about to round: h fp32 ``[T, N]``."""
     values, scale = round_activations(x, shape)
     values = values.float()
-    for expert, tokens, weights in active_experts(*route(logits, bias, shape)):
+    for expert, tokens, weights in active_experts(*assign(logits, bias, shape)):
         up_rows = block_matmul(values[tokens], scale[tokens], w13[expert], w13_scale[expert])
-        yield expert, tokens, weights, activate(*up_rows.chunk(2, -1))
+        gate, up = up_rows.chunk(2, -1)
+        yield expert, tokens, weights, activate(gate, up, shape)
 
 
 def active_experts(ids: Tensor, weights: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:

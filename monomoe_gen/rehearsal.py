@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from monomoe_gen.cost import H200, MAX_OUTSTANDING, Constants, distinct_experts
+from monomoe_gen.cost import H200, MAX_OUTSTANDING, Constants, active_experts
 from monomoe_gen.schedule import MMA_WARPS, Geometry, KernelSpec
 
 FIRST_BYTE_US = 1.0  # from a request to its first byte: 1987 cycles in a trace
@@ -85,7 +85,7 @@ def rehearse(
     The schedule keeps the rules of `space`.
     """
     if active is None:
-        counts, probability = distinct_experts(spec.shape.experts, spec.shape.top_k, tokens)
+        counts, probability = active_experts(spec.shape, tokens)
         active = max(1, round(float(counts @ probability)))
     geometry, grid = spec.geometry, spec.schedule.grid
     up = [_up_stages(geometry, cta, active) for cta in range(grid)]

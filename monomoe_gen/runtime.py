@@ -91,11 +91,13 @@ class MoELayer(torch.nn.Module):
 
         Args:
             model: a name of the table; or a `Shape`, which the table's of that name must equal.
-            w13: float8_e4m3fn ``[E, 2N, H]``, gate rows first, then up rows.
+            w13: float8_e4m3fn ``[E, 2N, H]``, gate rows first, then up rows. Shared experts follow
+                the routed ones in all weights and scales, see `weights.append_shared`; E counts
+                them too.
             w13_scale: fp32 ``[E, 2N/128, H/128]``.
             w2: float8_e4m3fn ``[E, H, N]``.
             w2_scale: fp32 ``[E, H/128, N/128]``.
-            bias: fp32 ``[E]`` for shapes with an expert bias, else None.
+            bias: fp32, of the routed experts, for shapes with an expert bias, else None.
             layout: ``packed`` copies ``w13`` and ``w2`` into the order of the kernels, and the
                 given ones may be freed. ``raw`` uses them in place, so that other kernels can
                 read the same memory: contiguous, from a multiple of 16 bytes.
@@ -122,7 +124,7 @@ class MoELayer(torch.nn.Module):
         shape, device = plan.shape, w13.device
         if device.type not in ("cpu", "cuda"):
             raise EnvironmentProblem(f"the weights are on {device}; move them to a CUDA device")
-        e, n, h = shape.experts, shape.intermediate, shape.hidden
+        e, n, h = shape.all_experts, shape.intermediate, shape.hidden
         require("w13", w13, (e, 2 * n, h), torch.float8_e4m3fn, device)
         require("w2", w2, (e, h, n), torch.float8_e4m3fn, device)
         if router is not None:
@@ -146,7 +148,8 @@ class MoELayer(torch.nn.Module):
         Args:
             x: bf16 ``[B, H]``, contiguous.
             router_logits: ``[B, E]`` in the shape's ``logits_dtype``, contiguous; None for a layer
-                that has its router's weight.
+                that has its router's weight. With a ``shared_gate`` it is ``[B, E + 1]``, and the
+                last column the gate's logit.
             out: bf16 ``[B, H]``, contiguous, or None for a new tensor.
 
         Runs on torch's current stream and does not wait for it. Launches of one stream share a

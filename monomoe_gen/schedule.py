@@ -136,6 +136,11 @@ class KernelSpec:
         require_layout(self.layout)
         if self.router not in ROUTERS:
             raise MonomoeError(f"a router is one of {', '.join(ROUTERS)}, found {self.router!r}")
+        if self.router == "weight" and self.shape.shared_gate:
+            raise MonomoeError(
+                f"{self.shape.name} has a shared gate, whose logit the router inside does not "
+                "compute: take the kernel that is given logits"
+            )
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -310,8 +315,9 @@ class Geometry:
 
     @property
     def max_active(self) -> int:
-        """Most distinct experts of one launch."""
-        return min(self.shape.experts, self.token_tile * self.shape.top_k)
+        """Most distinct experts of one launch, shared ones included."""
+        routed = min(self.shape.experts, self.token_tile * self.shape.top_k)
+        return routed + self.shape.shared_experts
 
     @property
     def accumulators_up(self) -> int:
@@ -343,8 +349,8 @@ class Geometry:
             * 4,
             "expert_tokens": 32 * self.lane_experts * 4,
             "active": _up(self.max_active * 8, 16),
-            "weight": _up(tile * shape.top_k * 4, 16),
-            "selected": _up(tile * shape.top_k * 2, 16),
+            "weight": _up(tile * shape.token_experts * 4, 16),
+            "selected": _up(tile * shape.token_experts * 2, 16),
             "barriers": _up(barriers * 8, 16),
             "state": 16,
         }
@@ -357,7 +363,7 @@ class Geometry:
     @property
     def workspace_half_bytes(self) -> int:
         """Bytes of one of the two alternating hand-off buffers at full token capacity."""
-        rows = self.token_tile * self.shape.top_k
+        rows = self.token_tile * self.shape.token_experts
         partials = (self.down_groups - 1) * self.token_tile * self.shape.hidden
         packets = self.token_tile * self.shape.hidden // SCALE_BLOCK * INPUT_PACKET_BYTES
         if self.shape.activations == "bf16":

@@ -18,13 +18,18 @@ def describe_routing(shape: Shape) -> str:
     words += ["renormalized"] if shape.renormalize else []
     if shape.routed_scaling_factor != 1:
         words.append(f"times {shape.routed_scaling_factor:g}")
+    if shape.shared_experts:
+        words.append(f"{shape.shared_experts} shared{', gated' if shape.shared_gate else ''}")
     return ", ".join(words)
 
 
 def distinct_experts(shape: Shape, tokens: int) -> float:
-    """The expected number of active experts when every token picks ``top_k`` at random."""
+    """The expected number of active experts when every token picks ``top_k`` at random.
+
+    The shared ones are always active.
+    """
     missed: float = (1 - shape.top_k / shape.experts) ** tokens
-    return shape.experts * (1 - missed)
+    return shape.experts * (1 - missed) + shape.shared_experts
 
 
 def streamed_bytes(shape: Shape, tokens: int) -> float:

@@ -27,7 +27,15 @@ _CHOICES = {
     "scoring": ("softmax", "sigmoid"),
     "logits_dtype": ("float32", "bfloat16"),
     "activations": ("fp8", "bf16"),
+    "activation": ("silu", "gelu_tanh"),
 }
+_LATER = (
+    "activations",
+    "activation",
+    "swiglu_limit",
+    "shared_experts",
+    "shared_gate",
+)  # added since the first files were written
 _TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _TYPE_WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
@@ -52,6 +60,10 @@ class Shape:
     routed_scaling_factor: float = 1.0
     logits_dtype: str = "float32"
     activations: str = "fp8"
+    activation: str = "silu"
+    swiglu_limit: float = 0.0
+    shared_experts: int = 0
+    shared_gate: bool = False
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -81,13 +93,39 @@ class Shape:
         return 3 * self.hidden * self.intermediate
 
     @property
+    def all_experts(self) -> int:
+        """Experts of the weight tensors: the routed ones, then the shared ones."""
+        return self.experts + self.shared_experts
+
+    @property
+    def shared_ids(self) -> range:
+        """The shared experts' places in the weight tensors."""
+        return range(self.experts, self.all_experts)
+
+    @property
+    def token_experts(self) -> int:
+        """Experts that each token goes to, shared ones included."""
+        return self.top_k + self.shared_experts
+
+    @property
+    def logit_columns(self) -> int:
+        """Router logits of a token: one of each routed expert, then that of the shared gate."""
+        return self.experts + self.shared_gate
+
+    @property
     def group_experts(self) -> int:
         """Experts in one routing group (all of them when there is one group)."""
         return self.experts // self.n_group
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, in declaration order; `from_dict` is the inverse."""
-        return dataclasses.asdict(self)
+        """The fields, in declaration order; `from_dict` is the inverse.
+
+        Fields that came later are left out at their default, so that what was written before them
+        stays as it is.
+        """
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name in _LATER}
+        values = dataclasses.asdict(self)
+        return {k: v for k, v in values.items() if k not in defaults or v != defaults[k]}
 
     def to_yaml(self) -> str:
         """The text of the shape's file: every field that is not at its default."""
@@ -95,7 +133,7 @@ class Shape:
 
         values = self.to_dict()
         for field in dataclasses.fields(self):
-            if values[field.name] == field.default:
+            if field.name in values and values[field.name] == field.default:
                 del values[field.name]
         source = {"source": values.pop("source")} if self.source else {}
         ordered: dict[str, Any] = {"name": values.pop("name"), **source, **values}
@@ -164,6 +202,16 @@ def _problems(s: Shape) -> Iterator[tuple[str, str]]:
             )
     if not (math.isfinite(s.routed_scaling_factor) and s.routed_scaling_factor > 0):
         yield "routed_scaling_factor", f"must be positive, found {s.routed_scaling_factor}"
+    if not 0 <= s.shared_experts <= min(MAX_EXPERTS - s.experts, ROUTING_LANES - s.top_k):
+        yield (
+            "shared_experts",
+            f"must be 0 or more, with top_k ({s.top_k}) at most {ROUTING_LANES} and with experts "
+            f"({s.experts}) at most {MAX_EXPERTS}, found {s.shared_experts}",
+        )
+    if s.shared_gate and not s.shared_experts:
+        yield "shared_gate", "gates the shared experts, and there are none"
+    if not (math.isfinite(s.swiglu_limit) and s.swiglu_limit >= 0):
+        yield "swiglu_limit", f"must be positive, or 0 for none, found {s.swiglu_limit}"
 
 
 def load_shape(name_or_path: str | Path) -> Shape:

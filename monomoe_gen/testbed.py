@@ -60,6 +60,16 @@ class Testbed:
 
         return self._once(("layer", "checkpoint" if self.weights else distribution), make)
 
+    def timed_layers(self, tokens: int, routing: str) -> tuple[LayerWeights, ...]:
+        """The copies of the layer that the timed launches under these `inputs` take in turn."""
+        (_, first), copies = self.layer(TIMED_LAYER), self.inputs(tokens, routing).copies
+
+        def make() -> LayerWeights:
+            parts = (first.w13, first.w13_scale, first.w2, first.w2_scale)
+            return LayerWeights(*(tensor.clone() for tensor in parts))
+
+        return (first, *(self._once(("copy", i), make) for i in range(1, copies)))
+
     def problems(self, tokens: int, router: Router = "logits") -> tuple[Problem, ...]:
         """Every validation case with its answers."""
 
@@ -116,7 +126,7 @@ class Testbed:
             return bench.time_floors(
                 [load(image) for image in timed.streams],
                 load(timed.empty),
-                self.layer(TIMED_LAYER)[1],
+                self.timed_layers(tokens, routing),
                 self.inputs(tokens, routing),
                 effort(timed),
             )

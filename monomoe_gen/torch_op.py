@@ -4,10 +4,11 @@
     moe.out(x, router_logits, w13, w13_scale, w2, w2_scale, bias, plan, *, Tensor(a!) out) -> ()
 
 ``x`` and the result are bf16 ``[B, H]``, ``router_logits`` is ``[B, E]`` in the shape's
-``logits_dtype``, or the router's weight bf16 ``[E, H]`` where the plan has the router inside, the
-weights are as in `kernel.LayerWeights`, and ``plan`` is the name of a
-`plan.Plan`. CUDA tensors go to the kernel that the plan chooses, CPU tensors to the reference that
-rounds where the kernel rounds. There is no gradient. Importing this module registers the operator.
+``logits_dtype`` (with a ``shared_gate`` one column more, the gate's logit), or the router's weight
+bf16 ``[E, H]`` where the plan has the router inside, the weights are as in `kernel.LayerWeights`,
+and ``plan`` is the name of a `plan.Plan`. CUDA tensors go to the kernel that the plan chooses, CPU
+tensors to the reference that rounds where the kernel rounds. There is no gradient. Importing this
+module registers the operator.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _run(plan: Plan, x: Tensor, logits: Tensor, weights: LayerWeights, out: Tens
     if plan.router == "weight":
         require("router", logits, (shape.experts, shape.hidden), torch.bfloat16, device)
     else:
-        require("router_logits", logits, (tokens, shape.experts), logits_dtype, device)
+        require("router_logits", logits, (tokens, shape.logit_columns), logits_dtype, device)
     require("out", out, (tokens, shape.hidden), torch.bfloat16, device)
     require_weights(weights, shape, device, plan.layout)
     if tokens == 0:
@@ -157,7 +158,7 @@ def require_weights(
     weights: LayerWeights, shape: Shape, device: torch.device, layout: Layout
 ) -> None:
     """Raises MonomoeError unless these are weights of ``shape`` in ``layout`` on ``device``."""
-    e, h, n = shape.experts, shape.hidden, shape.intermediate
+    e, h, n = shape.all_experts, shape.hidden, shape.intermediate
     up, down, wide = 2 * n // SCALE_BLOCK, n // SCALE_BLOCK, h // SCALE_BLOCK
     byte, fp32 = torch.uint8, torch.float32
     if layout == "packed":
@@ -178,7 +179,7 @@ def require_weights(
         wants = "needs an" if shape.expert_bias else "has no"
         raise MonomoeError(f"{shape.name} {wants} expert bias")
     if weights.bias is not None:
-        require("bias", weights.bias, (e,), fp32, device)
+        require("bias", weights.bias, (shape.experts,), fp32, device)
 
 
 def require(

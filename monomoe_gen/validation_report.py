@@ -72,7 +72,7 @@ class Report:
 def write(folder: Path, report: Report) -> Path:
     """Writes both files of a report and returns the page's path. The folder is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    values = asdict(report)
+    values = {**asdict(report), "shape": report.shape.to_dict()}
     cases = ",\n".join(f"  {json.dumps(case)}" for case in values.pop("cases"))
     head = json.dumps(values, indent=1).removesuffix("\n}")
     text = f'{head},\n "cases": [\n{cases}\n ]\n}}\n' if cases else f'{head},\n "cases": []\n}}\n'

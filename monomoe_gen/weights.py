@@ -1,6 +1,7 @@
 """Block-FP8 weights: quantization, and the packed layout that the kernel streams.
 
-The checkpoint layout of one layer, with H = hidden, N = intermediate, E = experts:
+The checkpoint layout of one layer, with H = hidden, N = intermediate, E = experts, the shared ones
+last:
 
     w13        e4m3 [E, 2N, H]        gate rows first, then up rows
     w13_scale  fp32 [E, 2N/128, H/128]
@@ -49,6 +50,39 @@ class BlockWeights:
             dequantize_blocks(self.w13[expert], self.w13_scale[expert]),
             dequantize_blocks(self.w2[expert], self.w2_scale[expert]),
         )
+
+
+def append_shared(layer: BlockWeights, shared: BlockWeights) -> BlockWeights:
+    """``layer`` with a shared expert behind the routed ones, cut into experts of their width.
+
+    ``shared`` holds one expert of n * N columns without the leading dimension: ``w13 [2nN, H]``,
+    ``w2 [H, nN]`` and their scales. It becomes n experts, each with N of the columns: what they
+    add up to is the same.
+
+    Raises:
+        MonomoeError: nN is no multiple of N.
+    """
+    width, whole = layer.w2.shape[2], shared.w2.shape[1]
+    count, rest = divmod(whole, width)
+    if rest or not count:
+        raise MonomoeError(
+            f"a shared expert of {whole} columns cannot be cut into experts of {width}: pad it "
+            "with zeros to a multiple, or run it beside the kernel"
+        )
+
+    def w13(whole: Tensor, routed: Tensor) -> Tensor:
+        halves = whole.unflatten(0, (2, count, -1)).transpose(0, 1)
+        return torch.cat([routed, halves.flatten(1, 2)])
+
+    def w2(whole: Tensor, routed: Tensor) -> Tensor:
+        return torch.cat([routed, whole.unflatten(1, (count, -1)).transpose(0, 1)])
+
+    return BlockWeights(
+        w13(shared.w13, layer.w13),
+        w13(shared.w13_scale, layer.w13_scale),
+        w2(shared.w2, layer.w2),
+        w2(shared.w2_scale, layer.w2_scale),
+    )
 
 
 def quantize_blocks(weights: Tensor) -> tuple[Tensor, Tensor]:

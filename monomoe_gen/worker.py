@@ -102,16 +102,16 @@ class Server:
                 continue
             yield Stage(f"prepare the timing of {tokens} tokens", PREPARE_S)
             inputs = bed.inputs(tokens, request.routing, request.kernel.router)
-            layer = bed.layer(TIMED_LAYER)[1]
+            layers = bed.timed_layers(tokens, request.routing)
             floors = bed.floors(tokens, request.routing, request.timed)
             yield Stage(f"time {tokens} tokens")
-            timing = bench.time_kernel(kernel, layer, inputs, workspace, effort(request.timed))
+            timing = bench.time_kernel(kernel, layers, inputs, workspace, effort(request.timed))
             separate = None
             if request.logits_kernel:
                 other = load(request.logits_kernel)
                 yield Stage(f"time {tokens} tokens with the router apart")
                 separate = bench.time_separate_router(
-                    other, layer, inputs, workspace, effort(request.timed)
+                    other, layers, inputs, workspace, effort(request.timed)
                 )
             state = self.gpu.state()
             yield _cell(tokens, verdict, cases, timing, floors, inputs, state, separate)

@@ -54,16 +54,20 @@ def validation_cases() -> tuple[Case, ...]:
 class Rotation:
     """Router inputs of consecutive launches, on the CPU.
 
-    ``logits`` fp32 ``[launches, B, E]`` hold values that are exact in the shape's ``logits_dtype``;
-    ``bias`` fp32 ``[E]`` or None belongs to all launches. ``active`` lists the experts of each
-    launch in ascending order. ``reuse_bytes`` is the least number of weight bytes that stream
-    between two uses of the same weights when the launches are replayed in a loop.
+    ``logits`` fp32 ``[launches, B, E]``, one column more with a shared gate, hold values that are
+    exact in the shape's ``logits_dtype``; ``bias`` fp32 ``[E]`` or None belongs to all launches.
+    ``active`` lists the experts of each launch in ascending order, shared ones included.
+
+    Every launch uses the shared experts, so launch i reads copy ``i % copies`` of the layer; there
+    is one copy without shared experts. ``reuse_bytes`` is the least number of weight bytes that
+    stream between two uses of the same weights when the launches are replayed in a loop.
     """
 
     logits: Tensor
     bias: Tensor | None
     active: tuple[tuple[int, ...], ...]
     reuse_bytes: int
+    copies: int = 1
 
     @property
     def distinct(self) -> list[int]:
@@ -153,12 +157,14 @@ def block_weights(
     Only one expert exists in fp32 at a time.
     """
     sizes = ((shape.up_rows, shape.hidden), (shape.hidden, shape.intermediate))
-    codes = [torch.empty(shape.experts, *size, dtype=e4m3.E4M3, device=device) for size in sizes]
+    codes = [
+        torch.empty(shape.all_experts, *size, dtype=e4m3.E4M3, device=device) for size in sizes
+    ]
     scales = [
-        torch.empty(shape.experts, rows // SCALE_BLOCK, columns // SCALE_BLOCK, device=device)
+        torch.empty(shape.all_experts, rows // SCALE_BLOCK, columns // SCALE_BLOCK, device=device)
         for rows, columns in sizes
     ]
-    for expert in range(shape.experts):
+    for expert in range(shape.all_experts):
         matrices = expert_weights(shape, expert, distribution, seed, device)
         for matrix, code, scale in zip(matrices, codes, scales, strict=True):
             code[expert], scale[expert] = quantize_blocks(matrix)
@@ -211,31 +217,40 @@ def rotation(
         for launch, ids in zip(logits, chosen, strict=True):
             if not torch.equal(route(launch, bias, shape)[0].sort().values, ids.sort().values):
                 raise MonomoeError(f"{shape.name}: {routing} logits do not select what they should")
-    active = tuple(tuple(ids.unique().tolist()) for ids in chosen)
-    reuse = _reuse_bytes(active, shape)
-    streamed = shape.expert_bytes * min(sum(map(len, active)), shape.experts)
+    if shape.shared_gate:
+        gates = torch.randn(
+            (launches, tokens, 1), generator=_generator("cpu", "gate", routing, tokens, seed)
+        )
+        logits = torch.cat([logits, gates.to(getattr(torch, shape.logits_dtype)).float()], -1)
+    active = tuple((*ids.unique().tolist(), *shape.shared_ids) for ids in chosen)
+    divisors = [n for n in range(1, launches + 1) if launches % n == 0]
+    for copies in divisors if shape.shared_experts else [1]:
+        reuse = _reuse_bytes(active, shape, copies)
+        if reuse >= 2 * l2_bytes:
+            break
+    streamed = shape.expert_bytes * min(sum(map(len, active)), shape.all_experts)
     if routing != "ties" and streamed >= 8 * l2_bytes and reuse < 2 * l2_bytes:
         raise MonomoeError(
             f"{shape.name}: {launches} launches of {tokens} tokens ({routing}) stream only {reuse} "
             f"bytes between two uses of an expert, less than twice the L2 ({l2_bytes} bytes); take "
             "another number of launches"
         )
-    return Rotation(logits, bias, active, reuse)
+    return Rotation(logits, bias, active, reuse, copies)
 
 
-def _reuse_bytes(active: Sequence[Sequence[int]], shape: Shape) -> int:
+def _reuse_bytes(active: Sequence[Sequence[int]], shape: Shape, copies: int) -> int:
     """Least bytes between two uses of the same weights, the launches repeating for ever.
 
     A launch streams w13 of its experts in ascending order, then w2.
     """
     parts = (("w13", shape.up_rows * shape.hidden), ("w2", shape.hidden * shape.intermediate))
-    starts: dict[tuple[str, int], int] = {}
-    ends: dict[tuple[str, int], int] = {}
+    starts: dict[tuple[str, int, int], int] = {}
+    ends: dict[tuple[str, int, int], int] = {}
     gaps = []
     position = 0
-    for experts in active:
+    for i, experts in enumerate(active):
         for part, size in parts:
-            for key in ((part, expert) for expert in experts):
+            for key in ((part, i % copies, expert) for expert in experts):
                 if key in ends:
                     gaps.append(position - ends[key])
                 starts.setdefault(key, position)

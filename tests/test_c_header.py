@@ -4,6 +4,7 @@ Without a GPU the example runs against `cpp/fake_driver.cpp`, which hands a laun
 """
 
 import ctypes.util
+import dataclasses
 import os
 import re
 import shutil
@@ -124,7 +125,7 @@ using namespace monomoe;
 int main() {
     const Shape& s = kShapes[0];
     const unsigned h = s.hidden, n = s.intermediate;
-    for (unsigned e = 0; e < s.experts; ++e) {
+    for (unsigned e = 0; e < all_experts(s); ++e) {
         for (unsigned i = 0; i < 2 * n * h; ++i)
             std::printf("%zu\\n", w13_offset(s, e, i / h, i % h));
         for (unsigned i = 0; i < h * n; ++i) std::printf("%zu\\n", w2_offset(s, e, i / n, i % n));
@@ -137,11 +138,12 @@ int main() {
 @needs_compiler
 def test_packing_in_c_is_that_of_python(tmp_path: Path) -> None:
     """Every byte of every expert, in a shape whose matrices are not square."""
-    (tmp_path / c_header.FILE).write_text(c_header.c_header(make_table()))
+    shared = dataclasses.replace(TINY, shared_experts=2)
+    (tmp_path / c_header.FILE).write_text(c_header.c_header(make_table(shared)))
     (tmp_path / "pack.cpp").write_text(PACK)
     program = build(tmp_path / "pack", "-I", tmp_path, tmp_path / "pack.cpp")
     *lines, sizes = run(program).stdout.splitlines()
-    e, h, n = TINY.experts, TINY.hidden, TINY.intermediate
+    e, h, n = shared.all_experts, TINY.hidden, TINY.intermediate
     offsets = torch.tensor([int(line) for line in lines]).view(e, 3 * n * h)
     for shape, at, pack in (
         ((e, 2 * n, h), offsets[:, : 2 * n * h], pack_w13),

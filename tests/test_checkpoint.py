@@ -12,7 +12,7 @@ from torch import Tensor
 from monomoe_gen.checkpoint import Shard, find_layer
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.shapes import load_shape
-from monomoe_gen.weights import BlockWeights
+from monomoe_gen.weights import BlockWeights, append_shared
 from monomoe_gen.workload import block_weights
 
 SHAPE = replace(load_shape("toy"), name="small", experts=4, intermediate=256)
@@ -106,6 +106,43 @@ def test_a_shard_is_its_part_of_the_intermediate_columns(
         LAYER.w2_scale[:, :, row],
     )
     assert same(found, expected)
+
+
+@pytest.mark.parametrize("naming", ["gate_proj", "gate_up_proj"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_shared_experts_are_cut_out_of_one(tmp_path: Path, naming: str, count: int) -> None:
+    """As `append_shared` does of one shard's part: these columns of gate, up and down."""
+    one_expert = replace(SHAPE, experts=1, top_k=1, intermediate=256 * count)
+    wide = block_weights(one_expert, "gaussian", 5)
+    tensors = {}
+    for suffix, w13, w2 in (
+        ("", wide.w13[0], wide.w2[0]),
+        ("_scale_inv", wide.w13_scale[0], wide.w2_scale[0]),
+    ):
+        for role, part in zip(("gate", "up", "down"), (*w13.chunk(2), w2), strict=True):
+            name = f"{DEEPSEEK}shared_experts.{role}_proj.weight{suffix}"
+            tensors[name] = part.contiguous()
+    gate = {DEEPSEEK + "shared_expert_gate.weight": torch.zeros(1, 256)}
+    path = save(tmp_path / "a.safetensors", {**NAMINGS[naming](), **tensors, **gate})
+    shape = replace(SHAPE, shared_experts=count)
+    one = BlockWeights(*(tensor[0] for tensor in vars(wide).values()))
+    assert same(find_layer([path], 3, shape).read(), append_shared(LAYER, one))
+
+    half = replace(shape, intermediate=128)
+    routed, units = replace(SHAPE, intermediate=128), 128 * count
+    found = find_layer([path], 3, half, Shard(1, 2)).read()
+    columns, blocks = slice(units, 2 * units), slice(count, 2 * count)
+    part = BlockWeights(
+        torch.cat([rows[columns] for rows in one.w13.chunk(2)]),
+        torch.cat([rows[blocks] for rows in one.w13_scale.chunk(2)]),
+        one.w2[:, columns],
+        one.w2_scale[:, blocks],
+    )
+    expected = append_shared(find_layer([path], 3, routed, Shard(1, 2)).read(), part)
+    assert same(found, expected)
+
+    with pytest.raises(MonomoeError, match=r"6 of .* missing, .* shared gate weight"):
+        find_layer([save(tmp_path / "b.safetensors", NAMINGS[naming]())], 3, shape)
 
 
 def test_the_parts_may_lie_in_several_files_of_a_folder(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fault_log
 import pytest
@@ -166,6 +167,47 @@ def test_bf16_input_beyond_shared_memory_is_right(device: Device, box: Sandbox) 
     )
     outcome = box.measure(asked)
     assert (outcome.status, [c.message for c in outcome.cells]) == ("ok", ["", "", ""])
+
+
+VARIANTS = (
+    {"name": "shared", "shared_experts": 1, "swiglu_limit": 1.0},
+    {"name": "gated", "shared_experts": 3, "shared_gate": True, "activation": "gelu_tanh"},
+)
+
+
+@pytest.mark.parametrize("model", ["qwen3.5-35b", "deepseek-v3.1-tp8"])
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v["name"])
+def test_shared_experts_and_activations_are_right(
+    model: str, variant: dict[str, Any], device: Device, box: Sandbox
+) -> None:
+    plain = spec_of(model, device)
+    spec = dataclasses.replace(plain, shape=dataclasses.replace(plain.shape, **variant))
+    asked = jobs.measure(
+        spec, image_of(spec, device), (1, 3, 8), "uniform", validate=True, timed=None
+    )
+    outcome = box.measure(asked)
+    assert (outcome.status, [c.message for c in outcome.cells]) == ("ok", ["", "", ""])
+
+
+def test_launches_with_shared_experts_are_timed_cold(
+    device: Device, box: Sandbox, floors: jobs.Floors
+) -> None:
+    """The floor streams the same experts, and a ninth of the bytes belongs to the shared one."""
+    plain = spec_of("qwen3.5-35b", device)
+    shape = dataclasses.replace(plain.shape, name="shared", shared_experts=1, shared_gate=True)
+    cells = []
+    for spec in (plain, dataclasses.replace(plain, shape=shape)):
+        image, timed = image_of(spec, device), floors.timed(bench.FULL)
+        outcome = box.measure(
+            jobs.measure(spec, image, (1,), "uniform", validate=False, timed=timed)
+        )
+        assert outcome.status == "ok", outcome.message
+        cells += outcome.cells
+    routed, shared = cells
+    assert (routed.distinct_experts, shared.distinct_experts) == (8, 9)
+    assert shared.reuse_bytes and shared.reuse_bytes >= 2 * device.l2_bytes
+    assert routed.floor and shared.floor
+    assert 1.02 < shared.floor.stream_us / routed.floor.stream_us < 1.25
 
 
 @pytest.mark.parametrize("k_up", [256, 1024, 2048])

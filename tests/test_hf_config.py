@@ -260,8 +260,8 @@ def test_a_statement_may_not_contradict_the_file_nor_be_useless() -> None:
         ("model_type", {"model_type": "llama4"}, "input of an expert"),
         ("model_type", {"model_type": "qwen3"}, "qwen3_moe"),
         ("model_type", {"model_type": None}, "missing"),
-        ("hidden_act", {"hidden_act": "gelu"}, "silu(gate) * up"),
-        ("swiglu_limit", {"swiglu_limit": 7.0}, "clamp"),
+        ("hidden_act", {"hidden_act": "gelu"}, "gelu by tanh"),
+        ("swiglu_limit", {"swiglu_limit": [7.0]}, "must be float"),
         ("hidden_size", {"hidden_size": "2048"}, "must be int"),
         ("hidden", {"hidden_size": 2000}, "multiple of 128"),
         ("moe_intermediate_size", {"moe_intermediate_size": 760}, "not a multiple of 128"),
@@ -353,6 +353,49 @@ def test_remarks_say_what_the_shape_does_not_hold() -> None:
     assert "ue8m0" in remarks[0]
 
 
+def shared(values: dict[str, Any], **options: Any) -> tuple[int, bool, int]:
+    s = shape_of(values, shared_experts=True, **options)
+    return s.shared_experts, s.shared_gate, s.intermediate
+
+
+def test_shared_experts_are_fused_on_demand() -> None:
+    assert shape_of(DEEPSEEK_V3).shared_experts == 0
+    assert shared(DEEPSEEK_V3) == (1, False, 2048)
+    assert shared(DEEPSEEK_V3, tp=8) == (1, False, 256)
+    assert shared(GLM_4_5_AIR, block_fp8=True) == (1, False, 1408)
+    assert shared(DEEPSEEK_V2_LITE, block_fp8=True)[:2] == (2, False)
+    assert shared(QWEN3_NEXT) == (1, True, 512)
+    assert shared(QWEN3_5_35B)[:2] == (1, True)
+    assert shared(QWEN2_57B, block_fp8=True)[:2] == (8, True)
+    (note,) = import_shape(QWEN3_NEXT, name="m", shared_experts=True).remarks
+    assert "one more column" in note
+    clamped = import_shape({**DEEPSEEK_V3, "swiglu_limit": 10.0}, name="m", shared_experts=True)
+    assert clamped.remarks[-1].endswith("swiglu_limit clamps them as well")
+
+
+def test_shared_experts_that_cannot_be_fused_are_refused() -> None:
+    error = refusal(QWEN3_30B, shared_experts=True)
+    assert error.field == "n_shared_experts" and "names no shared experts" in error.reason
+    odd = {**QWEN3_NEXT, "shared_expert_intermediate_size": 768}
+    error = refusal(odd, shared_experts=True)
+    assert error.field == "shared_expert_intermediate_size" and "beside" in error.reason
+    error = refusal({**MINIMAX_M2, "shared_intermediate_size": 1536}, shared_experts=True)
+    assert error.field == "model_type" and "not known" in error.reason
+    told = {"n_shared_experts": 1}
+    assert refusal(QWEN3_30B, shared_experts=True, stated=told).field == "model_type"
+    silent = without(DEEPSEEK_V3, "n_shared_experts")
+    assert shape_of(silent, shared_experts=True, stated=told).shared_experts == 1
+
+
+def test_activations() -> None:
+    plain = shape_of(QWEN3_30B)
+    assert (plain.activation, plain.swiglu_limit) == ("silu", 0.0)
+    gelu = shape_of({**QWEN3_30B, "hidden_act": "gelu_pytorch_tanh"})
+    assert gelu.activation == "gelu_tanh"
+    assert shape_of({**QWEN3_30B, "swiglu_limit": 10}).swiglu_limit == 10.0
+    assert shape_of({**QWEN3_30B, "swiglu_limit": 0.0}) == plain
+
+
 def test_the_source_describes_the_config() -> None:
     assert shape_of(QWEN3_30B, "a-tp2", tp=2).source == (
         "config.json of a-tp2, Qwen3MoeForCausalLM, on one of 2 tensor-parallel GPUs"
@@ -395,6 +438,9 @@ def test_the_command_prints_or_writes_a_shape_file(
     code, nothing, _ = ask(capsys, "shape", "import", path, "--name", "next", "-o", str(target))
     assert code == 0 and nothing == "" and target.read_text() == out
     assert load_shape(target) == shape_of(QWEN3_NEXT, "next")
+    code, out, err = ask(capsys, "shape", "import", path, "--name", "next", "--shared-experts")
+    assert code == 0 and "shared_experts: 1\nshared_gate: true\n" in out
+    assert "one more column" in err
 
 
 def test_the_command_takes_what_the_file_lacks(

@@ -25,6 +25,10 @@ BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=40, top_k=5, 
 LONG = replace(TOY, name="toy-long", hidden=2048, experts=4)
 WIDE = replace(TOY, name="toy-wide", intermediate=256)
 BF16 = replace(WIDE, name="toy-bf16", activations="bf16")
+CLAMPED = replace(TOY, name="toy-clamped", swiglu_limit=0.75)
+SHARED = replace(TOY, name="toy-shared", shared_experts=2)
+GATED = replace(SIGMOID, name="toy-gated", shared_experts=1, shared_gate=True)
+GELU = replace(TOY, name="toy-gelu", activation="gelu_tanh", swiglu_limit=1.5)
 
 CASES = [
     (TOY, (7, 4, 256, 2, 128, 2, 2), 8, (8, 3), "uniform"),  # three down groups
@@ -35,6 +39,10 @@ CASES = [
     (WIDE, (4, 4, 256, 2, 128, 2, 2), 8, (8, 1), "disjoint"),  # two stages an expert
     (WIDE, (8, 4, 128, 8, 256, 2, 4), 8, (8, 3), "same"),  # two column blocks, two experts a stage
     (BF16, (7, 4, 256, 2, 128, 2, 2), 8, (8, 3), "uniform"),  # activations that stay bf16
+    (CLAMPED, (4, 2, 256, 2, 128, 2, 2), 8, (3, 8), "uniform"),
+    (SHARED, (7, 4, 256, 2, 128, 2, 2), 8, (8, 3), "uniform"),
+    (GATED, (4, 2, 128, 2, 128, 2, 2), 8, (1, 8), "zipf"),
+    (GELU, (4, 2, 128, 4, 128, 2, 2), 8, (3, 8), "zipf"),
 ]  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """The published quantized operator, against numpy that rounds one value at a time."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -56,6 +58,17 @@ def test_it_rounds_where_it_says(size: float) -> None:
     assert (found.float() == expected).double().mean() > 0.9
     mirror = reference.moe_mirror(x, logits, *vars(weights).values(), None, s)
     assert rel_l2(found, mirror) > 4e-3  # the rounding points are others than the kernel's
+
+
+def test_it_has_the_activation_of_the_shape() -> None:
+    s = shape(experts=6, top_k=3)
+    x, logits, weights = layer(s, 3, seed=4)
+    for change in ({"swiglu_limit": 0.5}, {"activation": "gelu_tanh"}):
+        other = dataclasses.replace(s, **change)
+        found = moe_published(x, logits, *vars(weights).values(), None, other)
+        exact = reference.moe_fp32(x, logits, weights.dequantized, None, other)
+        assert rel_l2(found, exact) < 0.06
+        assert rel_l2(reference.moe_fp32(x, logits, weights.dequantized, None, s), exact) > 0.1
 
 
 def test_nothing_comes_of_nothing() -> None:

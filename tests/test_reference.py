@@ -323,6 +323,53 @@ def test_both_references_agree_with_plain_python(s: Shape) -> None:
     assert (steps.abs() <= 1).all() and (steps == 0).double().mean() > 0.99
 
 
+@pytest.mark.parametrize("gated", [False, True])
+def test_shared_experts_take_every_token(gated: bool) -> None:
+    routed = shape(scoring="sigmoid", routed_scaling_factor=2.5)
+    s = replace(routed, shared_experts=2, shared_gate=gated)
+    x, _, weights = layer(replace(routed, experts=s.all_experts), 4, seed=6)
+    logits = torch.randn(4, s.logit_columns, generator=torch.Generator().manual_seed(6))
+    gate = torch.tensor([0.3, -200.0, NAN, INF])
+    share = torch.tensor([1 / (1 + np.exp(-0.3)), 0, 0, 1]) if gated else torch.ones(4)
+    if gated:
+        logits[:, -1] = gate
+    ids, amounts = reference.assign(logits, None, s)
+    expected = reference.route(logits[:, : s.experts], None, routed)
+    assert torch.equal(ids[:, : s.top_k], expected[0])
+    assert torch.equal(amounts[:, : s.top_k], expected[1])
+    assert ids[:, s.top_k :].tolist() == [list(s.shared_ids)] * 4
+    assert torch.allclose(amounts[:, s.top_k :], share[:, None].float(), rtol=1e-6)
+
+    y = reference.moe_fp32(x, logits, weights.dequantized, None, s).double()
+    y -= reference.moe_fp32(x, logits[:, : s.experts], weights.dequantized, None, routed)
+    beside = torch.zeros_like(y)
+    for expert in s.shared_ids:
+        w13, w2 = weights.dequantized(expert)
+        up, down = (x.double() @ w13.double().T).chunk(2, -1)
+        beside += torch.nn.functional.silu(up) * down @ w2.double().T
+    assert torch.allclose(y, share[:, None] * beside, atol=1e-5)
+
+
+def test_gelu_is_that_of_torch() -> None:
+    s = shape(activation="gelu_tanh")
+    gate = torch.linspace(-30, 30, 1001, dtype=torch.float64)
+    expected = torch.nn.functional.gelu(gate, approximate="tanh")
+    assert torch.allclose(reference.activation(gate, s), expected, rtol=1e-12, atol=1e-15)
+    ends = reference.activation(torch.tensor([-1e30, 1e30, INF, NAN]), s)
+    assert ends[:3].tolist() == [0.0, pytest.approx(1e30), INF] and ends[3].isnan()
+
+
+def test_gate_and_up_are_clamped_as_published() -> None:
+    s = shape(swiglu_limit=7.0)
+    gate, up = torch.tensor([[9.0, -9, 9, NAN, 1], [1.0, 9, -9, 1, NAN]])
+    clamped, straight = reference.clamp_gate_up(gate, up, s)
+    assert clamped[:3].tolist() == [7, -9, 7] and straight[:3].tolist() == [1, 7, -7]
+    h = reference.activate(gate, up, s)
+    silu = torch.nn.functional.silu
+    assert torch.equal(h[:3], silu(torch.tensor([7.0, -9, 7])) * torch.tensor([1.0, 7, -7]))
+    assert h[3:].isnan().all()
+
+
 @pytest.mark.parametrize("s", CONFIGS, ids=["softmax", "sigmoid"])
 def test_bf16_activations_are_rounded_once(s: Shape) -> None:
     """x is not rounded, h to bf16; against the same in double."""

@@ -227,6 +227,20 @@ def test_a_layer_on_the_cpu_computes_the_operator() -> None:
     assert layer(x[:0], logits[:0]).shape == (0, TINY.hidden)
 
 
+def test_a_layer_with_shared_experts() -> None:
+    shape = dataclasses.replace(TINY, expert_bias=False, shared_experts=2, shared_gate=True)
+    layer, block = make_layer(shape=shape)
+    assert len(layer.w13) == 10
+    x, logits = activations(shape, 3, "gaussian", 0), torch.randn(3, 9)
+    parts = vars(block).values()
+    assert torch.equal(layer(x, logits), moe_mirror(x, logits, *parts, None, shape))
+    with pytest.raises(MonomoeError, match=r"router_logits must be .* \[3, 9\]"):
+        layer(x, logits[:, :8].contiguous())
+    with pytest.raises(MonomoeError, match=r"w13 must be .* \[10, 256, 256\]"):
+        routed = (tensor[:8] for tensor in parts)
+        runtime.MoELayer.from_weights(layer.plan.table, shape.name, *routed)
+
+
 def test_a_layer_is_a_module_without_state() -> None:
     layer, _ = make_layer()
     assert not layer.state_dict()

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from monomoe_gen import shape_table
+from monomoe_gen import cost, shape_table
 from monomoe_gen.compile import compile_source
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import data_dir
 from monomoe_gen.render import render
-from monomoe_gen.schedule import KernelSpec
+from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape, list_shapes, load_shape
 from monomoe_gen.space import feasible
 
@@ -99,6 +99,13 @@ def test_a_dictionary_holds_the_whole_shape(shape: Shape) -> None:
         ("routed_scaling_factor", {"routed_scaling_factor": 0}, "positive"),
         ("routed_scaling_factor", {"routed_scaling_factor": ".nan"}, "positive"),
         ("routed_scaling_factor", {"routed_scaling_factor": "big"}, "a number"),
+        ("activation", {"activation": "gelu"}, "silu, gelu_tanh"),
+        ("swiglu_limit", {"swiglu_limit": -7.0}, "positive"),
+        ("swiglu_limit", {"swiglu_limit": ".inf"}, "positive"),
+        ("shared_experts", {"shared_experts": -1}, "0 or more"),
+        ("shared_experts", {"shared_experts": 31}, "at most 32"),
+        ("shared_experts", {"experts": 1024, "shared_experts": 1}, "at most 1024"),
+        ("shared_gate", {"shared_gate": True}, "there are none"),
     ],
 )
 def test_a_wrong_file_is_refused(
@@ -166,6 +173,35 @@ def test_a_file_written_from_a_shape_gives_the_shape_again(tmp_path: Path) -> No
         text = shape.to_yaml()
         assert load_shape(write(tmp_path, text)) == shape
         assert "logits_dtype" not in text and max(map(len, text.splitlines())) < 200
+
+
+def test_later_fields_are_written_only_where_they_say_something(tmp_path: Path) -> None:
+    plain = load_shape("toy")
+    assert "activation" not in plain.to_dict() and "swiglu_limit" not in plain.to_dict()
+    assert not any(name.startswith("shared") for name in plain.to_dict())
+    other = dataclasses.replace(
+        plain, activation="gelu_tanh", swiglu_limit=7, shared_experts=2, shared_gate=True
+    )
+    assert Shape.from_dict(other.to_dict()) == other
+    assert load_shape(write(tmp_path, other.to_yaml())) == other
+    added = ["activation", "swiglu_limit", "shared_experts", "shared_gate"]
+    assert list(other.to_dict())[-5:] == [*added, "source"]
+
+
+def test_shared_experts_are_counted() -> None:
+    shape = dataclasses.replace(load_shape("toy"), shared_experts=2, shared_gate=True)
+    assert (shape.all_experts, list(shape.shared_ids)) == (10, [8, 9])
+    assert (shape.token_experts, shape.logit_columns) == (4, 9)
+    assert shape_table.distinct_experts(shape, 1) == pytest.approx(4)
+    assert shape_table.describe_routing(shape).endswith("2 shared, gated")
+    routed, shared = (
+        KernelSpec(s, Schedule(4, 4, 256, 2, 128, 2, 2)).geometry
+        for s in (load_shape("toy"), shape)
+    )
+    assert (routed.max_active, shared.max_active) == (8, 10)
+    assert shared.workspace_half_bytes - routed.workspace_half_bytes == 8 * 2 * 128 * 4
+    active, chances = cost.active_experts(shape, 32)
+    assert (active.tolist(), chances.tolist()) == ([10.0], [1.0])
 
 
 # -- every shipped shape can be built: at least one schedule keeps the rules and compiles

@@ -42,6 +42,11 @@ PLAIN = replace(
 WIDE = replace(TOY, name="toy-wide", intermediate=256)
 ODD = replace(TOY, name="toy-odd", hidden=768)
 BROAD = replace(TOY, name="toy-broad", hidden=4608)
+CLAMPED = replace(TOY, name="toy-clamped", swiglu_limit=0.75)
+GELU = replace(TOY, name="toy-gelu", activation="gelu_tanh")
+SHARED = replace(TOY, name="toy-shared", shared_experts=1)
+GATED = replace(SIGMOID, name="toy-gated", shared_experts=2, shared_gate=True)
+GATED_PLAIN = replace(PLAIN, name="toy-gated-plain", shared_experts=1, shared_gate=True)
 BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=64, top_k=8)
 BF16 = replace(TOY, name="toy-bf16", activations="bf16")
 BF16_WIDE = replace(WIDE, name="toy-wide-bf16", activations="bf16")
@@ -75,6 +80,13 @@ CASES = [
     (WIDE, (4, 4, 128, 2, 128, 3, 2), 8, (3, 8, 1), "same"),
     (TALL, (4, 4, 128, 4, 128, 2, 3), 8, (8, 1, 3), "uniform"),
     (WIDE, (3, 4, 256, 2, 256, 2, 3), 8, (3, 8, 3), "zipf"),
+    (CLAMPED, (4, 4, 256, 2, 128, 2, 2), 8, (3, 8, 1), "uniform"),
+    (SHARED, (4, 4, 256, 2, 128, 2, 2), 8, (1, 3, 8), "uniform"),
+    (SHARED, (3, 2, 128, 1, 128, 2, 3), 16, (16, 8, 1), "same"),
+    (GATED, (6, 4, 128, 2, 128, 3, 4), 8, (3, 8, 1), "uniform"),
+    (GATED, (4, 2, 256, 4, 128, 2, 2), 8, (8, 1, 3), "zipf"),
+    (GATED_PLAIN, (4, 4, 256, 4, 128, 2, 2), 8, (1, 8, 3), "disjoint"),
+    (GELU, (5, 2, 128, 2, 128, 2, 3), 8, (8, 3, 8), "zipf"),
 ]  # fmt: skip
 
 # Raw weights: one and several tiles a stripe, rows in one piece and in several, stages that cross
@@ -86,6 +98,7 @@ RAW_CASES = [
     (TOY, (3, 4, 128, 1, 128, 8, 3), 8, (3, 8, 1), "disjoint"),
     (TOY, (5, 2, 256, 4, 128, 2, 3), 16, (16, 3, 8), "ties"),
     (GROUPS, (3, 2, 256, 2, 128, 2, 2), 8, (3, 1, 8), "same"),
+    (GATED, (4, 4, 256, 4, 128, 2, 2), 8, (3, 1, 8), "uniform"),
     (WIDE, (4, 4, 128, 2, 128, 3, 2), 8, (3, 8, 1), "uniform"),
     (WIDE, (8, 8, 256, 8, 256, 3, 4), 8, (1, 3, 8), "zipf"),
     (TALL, (4, 4, 128, 4, 128, 2, 3), 8, (8, 1, 3), "uniform"),

@@ -10,6 +10,7 @@ from monomoe_gen.schedule import LAYOUTS
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.weights import (
     BlockWeights,
+    append_shared,
     dequantize_blocks,
     expert_codes,
     lay_out,
@@ -172,3 +173,29 @@ def test_either_layout_gives_an_expert_back() -> None:
         one = expert_codes(layout, w13, w2, 3)
         for found, given in zip(one, (layer.w13[3], layer.w2[3]), strict=True):
             assert torch.equal(found.view(torch.uint8), given.view(torch.uint8))
+
+
+def test_a_wide_shared_expert_is_cut_into_experts() -> None:
+    """Each has its columns of gate, up and down; together they compute what the whole one does."""
+    layer = block_weights(load_shape("toy"), "gaussian", 0)
+    generator = torch.Generator().manual_seed(1)
+    w13, w2 = (torch.randn(*size, generator=generator) for size in ((768, 256), (256, 384)))
+    whole = BlockWeights(*quantize_blocks(w13), *quantize_blocks(w2))
+    joined = append_shared(layer, whole)
+    for name, tensor in vars(joined).items():
+        assert len(tensor) == 11 and tensor.dtype == getattr(layer, name).dtype
+        assert torch.equal(tensor[:8].float(), getattr(layer, name).float())
+    x = torch.randn(3, 256, generator=generator)
+
+    def expert(w13: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
+        gate, up = (x @ w13.T).chunk(2, -1)
+        return torch.nn.functional.silu(gate) * up @ w2.T
+
+    exact = expert(
+        dequantize_blocks(whole.w13, whole.w13_scale), dequantize_blocks(whole.w2, whole.w2_scale)
+    )
+    parts = sum(expert(*joined.dequantized(e)) for e in (8, 9, 10))
+    assert torch.allclose(parts, exact, rtol=1e-4, atol=1e-3)
+    with pytest.raises(MonomoeError, match="768 columns cannot be cut into experts of 512"):
+        wide = BlockWeights(*(torch.zeros(1, 128, 512),) * 4)
+        append_shared(wide, BlockWeights(*(torch.zeros(128, 768),) * 4))

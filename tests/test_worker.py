@@ -70,6 +70,9 @@ class FakeBed:
     def inputs(self, tokens: int, routing: str, router: str) -> SimpleNamespace:
         return SimpleNamespace(distinct_experts=7.5, reuse_bytes=10**9)
 
+    def timed_layers(self, tokens: int, routing: str) -> tuple[str, ...]:
+        return ("packed",)
+
     def floors(self, tokens: int, routing: str, timed: Timed) -> bench.Floors:
         return bench.Floors(7.5, 0.57)
 
@@ -83,8 +86,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> worker.Server:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(worker, "check", lambda run, problems, half: GOOD)
 
-    def time_kernel(kernel, layer, inputs, workspace, effort):  # type: ignore[no-untyped-def]
-        assert layer == "packed" and workspace.half_bytes == 256
+    def time_kernel(kernel, layers, inputs, workspace, effort):  # type: ignore[no-untyped-def]
+        assert layers == ("packed",) and workspace.half_bytes == 256
         return bench.Timing((15.0,) * effort.replays)
 
     monkeypatch.setattr(bench, "time_kernel", time_kernel)

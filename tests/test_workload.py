@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -170,6 +171,20 @@ def test_cases_cover_every_routing_and_every_distribution() -> None:
 
 
 # -- rotations
+
+
+def test_shared_experts_are_in_every_launch_and_cold() -> None:
+    routed = load_shape("qwen3.5-35b")
+    s = replace(routed, name="shared", shared_experts=1, shared_gate=True)
+    for tokens, copies in ((1, 8), (8, 1)):
+        found = workload.rotation(s, tokens, "uniform", 32, L2, seed=0)
+        plain = workload.rotation(routed, tokens, "uniform", 32, L2, seed=0)
+        assert torch.equal(found.logits[..., :-1], plain.logits) and plain.copies == 1
+        assert found.logits[..., -1].std() == pytest.approx(1, abs=0.3)
+        assert found.active == tuple((*active, 256) for active in plain.active)
+        assert found.reuse_bytes >= 2 * L2 and found.copies == copies
+    layer = workload.block_weights(shape(shared_experts=2), "gaussian", seed=0)
+    assert len(layer.w13) == len(layer.w2_scale) == 10
 
 
 @pytest.mark.parametrize("routing", patterns.ROUTINGS)

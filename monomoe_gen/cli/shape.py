@@ -61,6 +61,12 @@ def shape() -> None:
     help="The weights will be FP8 with one scale per 128x128 block, whatever the config says.",
 )
 @click.option(
+    "--shared-experts/--no-shared-experts",
+    default=False,
+    show_default=True,
+    help="Make the model's shared experts part of the launch, as experts that take every token.",
+)
+@click.option(
     "--logits-dtype",
     type=click.Choice(["float32", "bfloat16"]),
     default="float32",
@@ -81,6 +87,7 @@ def import_(
     name: str | None,
     stated: tuple[tuple[str, Any], ...],
     block_fp8: bool,
+    shared_experts: bool,
     logits_dtype: str,
     source: str | None,
     device: Device,
@@ -99,6 +106,7 @@ def import_(
         tp=tp,
         stated=dict(stated),
         block_fp8=block_fp8,
+        shared_experts=shared_experts,
         logits_dtype=logits_dtype,
         source=source,
     )

@@ -62,7 +62,7 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         for (u32 left = expert.tokens; left; left &= left - 1, ++rank) {
             if (rank % kSlotWarps != part) continue;
             const u32 token = device::lowest_bit(left);
-            const bool here = lane < shape::kTopK && s.selected[token][lane] == expert.expert;
+            const bool here = lane < shape::kTokenExperts && s.selected[token][lane] == expert.expert;
             const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(here))];
             F32x4 row[kBlocks];
             receive_row(row, handoff.h_row(expert.first_row + rank), lane);

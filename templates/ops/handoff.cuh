@@ -46,7 +46,7 @@ struct HandOff {
     MONOMOE_DEVICE float* h_row(u32 row) const { return reinterpret_cast<float*>(base) + row * shape::kIntermediate; }
     // Partial output of down group 1, 2, ...
     MONOMOE_DEVICE float* partial(u32 tokens, u32 group, u32 token) const {
-        return h_row(tokens * shape::kTopK) + ((group - 1) * tokens + token) * shape::kHidden;
+        return h_row(tokens * shape::kTokenExperts) + ((group - 1) * tokens + token) * shape::kHidden;
     }
     MONOMOE_DEVICE InputPacket* packets(u32 tokens) const {
         return reinterpret_cast<InputPacket*>(partial(tokens, schedule::kDownGroups, 0));
@@ -56,7 +56,7 @@ struct HandOff {
         return reinterpret_cast<float*>(packets(tokens) + (shape::quantizes() ? tokens * schedule::kHiddenBlocks : 0)) + token * shape::kExperts;
     }
     MONOMOE_DEVICE static u32 bytes(u32 tokens) {
-        return tokens * (4 * (shape::kTopK * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden) +
+        return tokens * (4 * (shape::kTokenExperts * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden) +
                          (shape::quantizes() ? schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket)) +
                          (schedule::kRouterWeight ? 4 * shape::kExperts : 0));
     }

@@ -14,7 +14,7 @@ struct LaneLogits {
 };
 
 MONOMOE_DEVICE float load_logit(const Args& args, u32 token, u32 expert) {
-    const shape::Logit* address = args.logits + token * shape::kExperts + expert;
+    const shape::Logit* address = args.logits + token * shape::kLogits + expert;
     if constexpr (sizeof(shape::Logit) == 2) {
         return device::bf16_to_float(load_given(address));
     } else {
@@ -24,11 +24,12 @@ MONOMOE_DEVICE float load_logit(const Args& args, u32 token, u32 expert) {
 
 MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
     LaneLogits lanes;
-    if constexpr (sizeof(shape::Logit) == 4 && schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0) {
+    if constexpr (sizeof(shape::Logit) == 4 && schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0 &&
+                  !shape::kSharedGate) {
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; j += 4) {
             const u32 expert = lane * schedule::kLaneExperts + j;
-            const F32x4 four = load_given(reinterpret_cast<const F32x4*>(args.logits + token * shape::kExperts + expert));
+            const F32x4 four = load_given(reinterpret_cast<const F32x4*>(args.logits + token * shape::kLogits + expert));
             lanes.logit[j] = four.x;
             lanes.logit[j + 1] = four.y;
             lanes.logit[j + 2] = four.z;
@@ -284,7 +285,7 @@ MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, u32
 
 // Routing weights of one token, off the critical path. One warp.
 //   Reads     chosen, the logits again
-//   Writes    selected[token] (ascending experts), weight[token]
+//   Writes    selected[token] (ascending experts, then the shared ones), weight[token]
 //   Waits on  -
 //   Signals   - (the caller arrives on weighted after its last token)
 MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen, u32 token, u32 lane) {
@@ -317,14 +318,25 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
         if constexpr (shape::kRenormalize) sum = sum_lanes(weight);
     }
     if (has_expert) s.weight[token][lane] = (sum == 0.f ? 0.f : device::divide_fast(weight, sum)) * shape::kRoutedScaling;
+    if constexpr (shape::kSharedExperts > 0) {
+        const u32 expert = shape::kExperts + lane;
+        if (expert >= shape::kAllExperts) return;
+        float share = 1.f;
+        if constexpr (shape::kSharedGate) {
+            const float gate = load_logit(args, token, shape::kExperts);
+            share = gate == gate ? sigmoid(gate) : 0.f;
+        }
+        s.selected[token][shape::kTopK + lane] = static_cast<u16>(expert);
+        s.weight[token][shape::kTopK + lane] = share;
+    }
 }
 
-// Makes the list of active experts, ascending. The producer warp.
+// Makes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
 //   Reads     expert_tokens
 //   Writes    active (experts and tokens), active_count
 //   Waits on  routed
 //   Signals   listed
-MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 lane) {
+MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
     device::mbarrier_wait(&s.barrier.routed, 0);
     u32 tokens[schedule::kLaneExperts];
     u32 present = 0;
@@ -335,13 +347,20 @@ MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 lane) {
     }
     const u32 mine = device::count_bits(present);
     u32 position = count_before<schedule::kLaneExperts>(mine, lane);
-    if (lane == 31) s.active_count = position + mine;
+    if (lane == 31) s.active_count = position + mine + shape::kSharedExperts;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
         if (tokens[j]) {
             s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
             s.active[position].tokens = tokens[j];
             ++position;
+        }
+    }
+    if constexpr (shape::kSharedExperts > 0) {
+        const u32 expert = shape::kExperts + lane, routed = device::shuffle(position, 31);
+        if (expert < shape::kAllExperts) {
+            s.active[routed + lane].expert = static_cast<u16>(expert);
+            s.active[routed + lane].tokens = 0xffffffffu >> (32 - tokens_of_launch);
         }
     }
     device::sync_warp();

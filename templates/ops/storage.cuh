@@ -8,13 +8,13 @@
 
 struct Args {
     const device::Bf16* x;       // [tokens][kHidden]
-    const shape::Logit* logits;  // [tokens][kExperts]; null with kRouterWeight
+    const shape::Logit* logits;  // [tokens][kLogits]; null with kRouterWeight
     const device::Bf16* router;  // [kExperts][kHidden], only with kRouterWeight
     const float* bias;           // [kExperts], read only with kExpertBias
-    const u8* w13;               // packed, see monomoe_gen/weights.py; with kRaw [kExperts][2 * kIntermediate][kHidden]
-    const float* w13_scale;      // [kExperts][2 * kIntermediate / 128][kHidden / 128]
-    const u8* w2;                // packed; with kRaw [kExperts][kHidden][kIntermediate]
-    const float* w2_scale;       // [kExperts][kHidden / 128][kIntermediate / 128]
+    const u8* w13;               // packed, see monomoe_gen/weights.py; with kRaw [kAllExperts][2 * kIntermediate][kHidden]
+    const float* w13_scale;      // [kAllExperts][2 * kIntermediate / 128][kHidden / 128]
+    const u8* w2;                // packed; with kRaw [kAllExperts][kHidden][kIntermediate]
+    const float* w2_scale;       // [kAllExperts][kHidden / 128][kIntermediate / 128]
     device::Bf16* y;             // [tokens][kHidden]
     u8* workspace;               // header, then two halves; zeroed once at allocation
     u32 workspace_half_bytes;
@@ -85,8 +85,8 @@ struct alignas(128) SharedStorage {
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kTokenTile];
     u32 expert_tokens[32 * schedule::kLaneExperts];  // by expert, bit t: token t is routed here
     ActiveExpert active[schedule::kMaxActive];       // ascending experts
-    alignas(16) float weight[schedule::kTokenTile][shape::kTopK];
-    alignas(16) u16 selected[schedule::kTokenTile][shape::kTopK];
+    alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
+    alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
 
     alignas(16) Barriers barrier;
 

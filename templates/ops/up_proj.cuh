@@ -145,8 +145,21 @@ MONOMOE_DEVICE void drain_partials(SharedStorage& s, u32 units) {
     }
 }
 
+// gate * sigmoid(slope) * up. The slope of silu is the gate itself; gelu_tanh is the same with another, as
+// (1 + tanh(z)) / 2 = sigmoid(2z). A NaN passes the clamps.
 MONOMOE_DEVICE float swiglu(float gate, float up) {
-    return device::divide_fast(gate, 1.f + device::exponential_fast(-gate)) * up;
+    if constexpr (shape::swiglu_limit() > 0.f) {
+        constexpr float kLimit = shape::swiglu_limit();
+        gate = gate > kLimit ? kLimit : gate;
+        up = up > kLimit ? kLimit : up < -kLimit ? -kLimit : up;
+    }
+    float slope = gate;
+    if constexpr (shape::kGeluTanh) {
+        constexpr float kLinear = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+        constexpr float kCubic = 0.07135481627260025f;  // times 0.044715
+        slope = gate * (kLinear + kCubic * (gate * gate));
+    }
+    return device::divide_fast(gate, 1.f + device::exponential_fast(-slope)) * up;
 }
 
 // Sums the partials of every second unit, applies SwiGLU and publishes h of the routed tokens. One epilogue warp.
