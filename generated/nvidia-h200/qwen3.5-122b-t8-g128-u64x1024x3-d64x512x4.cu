@@ -1,6 +1,6 @@
-// shape deepseek-v3.1-tp8, up to 8 tokens, schedule g128-u32x1024x8-d56x256x4
-// rebuild: monomoe-gen render --model deepseek-v3.1-tp8 --token-tile 8 --schedule grid=128,g_up=32,k_up=1024,g_down=56,k_down=256,d_up=8,d_down=4
-// sources c7dfcda5f8b09578c3ee695ca430e43b3fc556041923da77fede37ff7bb06926
+// shape qwen3.5-122b, up to 8 tokens, schedule g128-u64x1024x3-d64x512x4
+// rebuild: monomoe-gen render --model qwen3.5-122b --token-tile 8 --schedule grid=128,g_up=64,k_up=1024,g_down=64,k_down=512,d_up=3,d_down=4
+// sources 2451c45d80a23c922a65255a8de647a1fc7fe5cdb69f3a91195019074baa59cd
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -215,6 +215,11 @@ MONOMOE_DEVICE F32x4 load_input(const F32x4* address) {
     return {v.x, v.y, v.z, v.w};
 }
 template <>
+MONOMOE_DEVICE U32x2 load_input(const U32x2* address) {
+    const uint2 v = __ldg(reinterpret_cast<const uint2*>(address));
+    return {v.x, v.y};
+}
+template <>
 MONOMOE_DEVICE U32x4 load_input(const U32x4* address) {
     const uint4 v = __ldg(reinterpret_cast<const uint4*>(address));
     return {v.x, v.y, v.z, v.w};
@@ -249,6 +254,19 @@ MONOMOE_DEVICE u32 reduce_min(u32 value) { return __reduce_min_sync(kAllLanes, v
 MONOMOE_DEVICE u32 reduce_add(u32 value) { return __reduce_add_sync(kAllLanes, value); }
 MONOMOE_DEVICE void sync_warp() { __syncwarp(); }
 
+// True in one lane, always the same one. The compiler knows that a branch on it has a single thread.
+MONOMOE_DEVICE bool elect() {
+    u32 elected;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "elect.sync _|p, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}"
+        : "=r"(elected));
+    return elected != 0;
+}
+
 MONOMOE_DEVICE u32 count_bits(u32 mask) { return __popc(mask); }
 MONOMOE_DEVICE u32 lowest_bit(u32 mask) { return __ffs(mask) - 1; }  // mask != 0
 
@@ -257,6 +275,7 @@ MONOMOE_DEVICE void sync_cta() { __syncthreads(); }
 
 // The first `threads` threads of the CTA; barrier 0 is sync_cta's.
 MONOMOE_DEVICE void sync_named(u32 barrier, u32 threads) {
+    __syncwarp();  // the barrier counts warps, not threads
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
@@ -316,6 +335,26 @@ MONOMOE_DEVICE U32x2 e4m3x4_to_half(u32 bytes) {
     return half;
 }
 
+// The same as two pairs of bf16, exact.
+MONOMOE_DEVICE U32x2 e4m3x4_to_bf16(u32 bytes) {
+    const U32x2 half = e4m3x4_to_half(bytes);
+    const auto widen = [](u32 pair) {
+        u32 wide;
+        asm("{\n"
+            ".reg .b16 low, high;\n"
+            ".reg .f32 a, b;\n"
+            "mov.b32 {low, high}, %1;\n"
+            "cvt.f32.f16 a, low;\n"
+            "cvt.f32.f16 b, high;\n"
+            "cvt.rn.bf16x2.f32 %0, b, a;\n"
+            "}"
+            : "=r"(wide)
+            : "r"(pair));
+        return wide;
+    };
+    return {widen(half.x), widen(half.y)};
+}
+
 MONOMOE_DEVICE float absolute(float value) { return fabsf(value); }
 MONOMOE_DEVICE float maximum(float a, float b) { return fmaxf(a, b); }
 MONOMOE_DEVICE u32 maximum(u32 a, u32 b) { return max(a, b); }
@@ -341,29 +380,47 @@ MONOMOE_DEVICE float divide_fast(float a, float b) { return __fdividef(a, b); }
 
 
 
-namespace shape {  // deepseek-v3.1-tp8
-constexpr u32 kHidden = 7168;
-constexpr u32 kIntermediate = 256;  // per GPU
+namespace shape {  // qwen3.5-122b
+constexpr u32 kHidden = 3072;
+constexpr u32 kIntermediate = 1024;  // per GPU
 constexpr u32 kExperts = 256;
 constexpr u32 kTopK = 8;
-constexpr bool kSoftmax = false;  // else sigmoid
+constexpr bool kSoftmax = true;  // else sigmoid
 constexpr bool kRenormalize = true;
-constexpr bool kExpertBias = true;  // ranks, never weighs
-constexpr u32 kGroups = 8;
-constexpr u32 kTopKGroups = 4;
-constexpr float kRoutedScaling = 2.5f;
+constexpr bool kExpertBias = false;  // ranks, never weighs
+constexpr u32 kGroups = 1;
+constexpr u32 kTopKGroups = 1;
+constexpr float kRoutedScaling = 1.0f;
 using Logit = float;
+using Activation = u8;  // of x and h as they are multiplied
+// Whether activations become e4m3 with scales, else they stay bf16. A constant would leave a symbol in every cubin.
+constexpr bool quantizes() { return sizeof(Activation) == 1; }
+// Unlike constants these leave no symbols, so the cubins of shapes that lack what they describe stay what they were.
+enum : bool { kGeluTanh = false };  // else silu
+enum : u32 {
+    kSharedExperts = 0,  // take every token; behind the routed ones in the weights
+    kAllExperts = kExperts + kSharedExperts,
+    kTokenExperts = kTopK + kSharedExperts,  // of one token
+    kLogits = 256,  // of one token; with kSharedGate the last one is the gate of the shared experts
+};
+enum : bool { kSharedGate = false };  // else they weigh 1
+constexpr float swiglu_limit() { return 0.0f; }  // of gate and up; 0: none
 }  // namespace shape
 
-namespace schedule {  // g128-u32x1024x8-d56x256x4
+namespace schedule {  // g128-u64x1024x3-d64x512x4
 constexpr u32 kGrid = 128;  // persistent CTAs, at most one per SM, all co-resident
-constexpr u32 kGUp = 32;  // CTAs that share one expert's up-projection
+constexpr u32 kGUp = 64;  // CTAs that share one expert's up-projection
 constexpr u32 kKUp = 1024;  // columns of one up stage
-constexpr u32 kGDown = 56;  // CTAs that share one expert's down-projection
-constexpr u32 kKDown = 256;  // columns of one down stage
-constexpr u32 kDUp = 8;  // ring stages in flight during up
+constexpr u32 kGDown = 64;  // CTAs that share one expert's down-projection
+constexpr u32 kKDown = 512;  // columns of one down stage
+constexpr u32 kDUp = 3;  // ring stages in flight during up
 constexpr u32 kDDown = 4;  // ring stages in flight during down
 constexpr u32 kTokenTile = 8;  // tokens one launch can take
+constexpr bool kRaw = false;  // weights as in the checkpoint, else packed
+enum : bool {  // not constants: those leave symbols in every cubin
+    kRouterWeight = false,  // logits computed inside, else given
+    kPdl = false,  // begins before the kernel ahead has ended
+};
 constexpr bool kTrace = false;
 }  // namespace schedule
 
@@ -376,9 +433,10 @@ constexpr u32 kThreads = 608;
 constexpr u32 kRowTile = 16;      // rows of one MMA tile; in w13 these are 8 gate rows and their 8 up rows
 constexpr u32 kScaleBlock = 128;  // rows and columns that share one scale
 constexpr u32 kBlockBytes = kRowTile * kScaleBlock;
-constexpr u32 kRowPad = 64;  // keeps 16-byte operand loads of eight rows free of bank conflicts
+constexpr u32 kRowPad = 64;  // values; keeps 16-byte operand loads of eight rows free of bank conflicts
 constexpr u32 kTokenTiles = kTokenTile / 8;
-constexpr u32 kHSlots = 8;
+constexpr u32 kHSlots = 4;
+constexpr bool kXInShared = true;
 
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
 constexpr u32 kIntermediateBlocks = shape::kIntermediate / kScaleBlock;
@@ -386,7 +444,7 @@ constexpr u32 kLaneExperts = (shape::kExperts + 31) / 32;  // consecutive expert
 constexpr u32 kMaxActive = 64;
 constexpr u32 kStripeUp = 2 * shape::kIntermediate / kGUp;
 constexpr u32 kStripeDown = shape::kHidden / kGDown;
-constexpr u32 kDownScaleRows = 1;
+constexpr u32 kDownScaleRows = 2;
 constexpr u32 kDownGroups = kGrid / kGDown;
 constexpr u32 kExpertsPerStageDown = 1;
 
@@ -396,6 +454,7 @@ template <bool kUp, u32 kExpertsPerStage, u32 kTilesPerExpert, u32 kColumns, u32
 struct Stage {
     static constexpr bool kIsUp = kUp;
     static constexpr u32 kTiles = kTilesPerExpert;
+    static constexpr u32 kRowBytes = kColumns;  // of a row of raw weights
     static constexpr u32 kColumnBlocks = kColumns / kScaleBlock;
     static constexpr u32 kExpertBlocks = kTiles * kColumnBlocks;
     static constexpr u32 kBlocks = kExpertsPerStage * kExpertBlocks;
@@ -446,12 +505,13 @@ static_assert((UpStage::kAccumulators > DownStage::kAccumulators ? UpStage::kAcc
 
 struct Args {
     const device::Bf16* x;       // [tokens][kHidden]
-    const shape::Logit* logits;  // [tokens][kExperts]
+    const shape::Logit* logits;  // [tokens][kLogits]; null with kRouterWeight
+    const device::Bf16* router;  // [kExperts][kHidden], only with kRouterWeight
     const float* bias;           // [kExperts], read only with kExpertBias
-    const u8* w13;               // packed, see monomoe_gen/weights.py
-    const float* w13_scale;      // [kExperts][2 * kIntermediate / 128][kHidden / 128]
-    const u8* w2;                // packed
-    const float* w2_scale;       // [kExperts][kHidden / 128][kIntermediate / 128]
+    const u8* w13;               // packed, see monomoe_gen/weights.py; with kRaw [kAllExperts][2 * kIntermediate][kHidden]
+    const float* w13_scale;      // [kAllExperts][2 * kIntermediate / 128][kHidden / 128]
+    const u8* w2;                // packed; with kRaw [kAllExperts][kHidden][kIntermediate]
+    const float* w2_scale;       // [kAllExperts][kHidden / 128][kIntermediate / 128]
     device::Bf16* y;             // [tokens][kHidden]
     u8* workspace;               // header, then two halves; zeroed once at allocation
     u32 workspace_half_bytes;
@@ -472,32 +532,31 @@ struct ActiveExpert {
 struct Barriers {
     device::Mbarrier full[schedule::kRingStages];
     device::Mbarrier empty[schedule::kRingStages];
-    device::Mbarrier x_ready[schedule::kStagesPerUnitUp];
     device::Mbarrier h_full[schedule::kHSlots];
     device::Mbarrier h_empty[schedule::kHSlots];
     device::Mbarrier partial_full[2];
     device::Mbarrier partial_empty[2];
     device::Mbarrier routed;     // expert_tokens is complete
     device::Mbarrier weighted;   // selected and weight are complete
-    device::Mbarrier listed;     // active_count, experts and tokens of active, epoch and dirty_bytes are complete
+    device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
     device::Mbarrier up_ending;  // this CTA has begun its last up unit
+    device::Mbarrier x_ready;    // x and x_scale are complete
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + schedule::kStagesPerUnitUp + 2 * schedule::kHSlots + 9;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + 10;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
-        constexpr u32 kEmpty = schedule::kRingStages, kXReady = 2 * kEmpty, kHFull = kXReady + schedule::kStagesPerUnitUp;
+        constexpr u32 kEmpty = schedule::kRingStages, kHFull = 2 * kEmpty;
         constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
-        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2;
-        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; numbered; up_ending
-        if (index >= kEmpty && index < kXReady) count = schedule::kMmaWarps;
-        if (index >= kXReady && index < kHFull) count = schedule::UpStage::kColumnBlocks * tokens;
+        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2, kXReady = kListed + 3;
+        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending
+        if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
         if (index >= kHFull && index < kHEmpty) count = schedule::kRequantWarps / schedule::kHSlots;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
         if (index >= kRouted && index < kListed) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
-        if (index == kListed) count = 2;  // the list, the epoch
+        if (index == kXReady) count = schedule::kRequantWarps;
         return count;
     }
 };
@@ -506,30 +565,31 @@ static_assert(sizeof(Barriers) == Barriers::kCount * sizeof(device::Mbarrier), "
 struct alignas(128) SharedStorage {
     // weight stream: written by the copy engine, read by the MMA warps
     u8 ring[schedule::kRingBytes];
-    // quantized input, written once
-    u8 x[schedule::kTokenTile][shape::kHidden + schedule::kRowPad];
-    // requantized h of kHSlots experts, by token; rows of tokens that are not routed are never used
-    u8 h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
+    // input as it is multiplied, written once, where there is room for it
+    shape::Activation x[schedule::kXInShared ? schedule::kTokenTile : 1][schedule::kXInShared ? shape::kHidden + schedule::kRowPad : 16 / sizeof(shape::Activation)];
+    // h of kHSlots experts, rounded to e4m3 or bf16, by token; rows of tokens that are not routed are never used
+    shape::Activation h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
     union {
         // partial sums on their way to the epilogue warps, two units in turn
         F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][schedule::kTokenTiles][32];
         // partial sums of the output, after the last unit has left `up`
         F32x4 down[schedule::kMmaWarps][schedule::DownStage::kAccumulators][schedule::kTokenTiles][32];
+        // partial sums of logits, before `listed`
+        float router[schedule::kMmaWarps][16];
     };
-    float x_scale[schedule::kHiddenBlocks][schedule::kTokenTile];
-    // h scale * weight scale * routing weight
+    float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
+    // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kTokenTile];
     u32 expert_tokens[32 * schedule::kLaneExperts];  // by expert, bit t: token t is routed here
     ActiveExpert active[schedule::kMaxActive];       // ascending experts
-    alignas(16) float weight[schedule::kTokenTile][shape::kTopK];
-    alignas(16) u16 selected[schedule::kTokenTile][shape::kTopK];
+    alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
+    alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
 
     alignas(16) Barriers barrier;
 
     alignas(16) u32 active_count;
     u32 epoch;
     u32 dirty_bytes;
-    u32 next_pair;  // of (column block, token) to quantize
 };
 #line 11 "ops/handoff.cuh"
 
@@ -543,12 +603,24 @@ constexpr u32 kHeaderBytes = 128;
 MONOMOE_DEVICE float never_zero(float value) {
     return device::float_to_bits(value) == 0 ? device::bits_to_float(0x80000000u) : value;  // -0
 }
+MONOMOE_DEVICE u32 never_zero(u32 four_e4m3) { return four_e4m3 ? four_e4m3 : 0x80u; }  // one of them -0
 MONOMOE_DEVICE bool has_arrived(float value) { return device::float_to_bits(value) != 0; }
 MONOMOE_DEVICE bool has_arrived(const F32x4& v) {
     return has_arrived(v.x) && has_arrived(v.y) && has_arrived(v.z) && has_arrived(v.w);
 }
 
-// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups.
+MONOMOE_DEVICE bool has_arrived(const U32x4& v) { return v.x && v.y && v.z && v.w; }
+
+// 128 columns of one token's quantized input, then their scale and three words that only fill.
+struct alignas(16) InputPacket {
+    static constexpr u32 kScaleWord = 8;  // of 16 bytes
+    u32 words[4 * (kScaleWord + 1)];
+
+    MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(reinterpret_cast<const U32x4*>(words) + word); }
+};
+
+// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups,
+// then the input, if quantized, by token and column block, then with kRouterWeight the logits.
 struct HandOff {
     u8* base;
 
@@ -558,35 +630,50 @@ struct HandOff {
     MONOMOE_DEVICE float* h_row(u32 row) const { return reinterpret_cast<float*>(base) + row * shape::kIntermediate; }
     // Partial output of down group 1, 2, ...
     MONOMOE_DEVICE float* partial(u32 tokens, u32 group, u32 token) const {
-        return h_row(tokens * shape::kTopK) + ((group - 1) * tokens + token) * shape::kHidden;
+        return h_row(tokens * shape::kTokenExperts) + ((group - 1) * tokens + token) * shape::kHidden;
+    }
+    MONOMOE_DEVICE InputPacket* packets(u32 tokens) const {
+        return reinterpret_cast<InputPacket*>(partial(tokens, schedule::kDownGroups, 0));
+    }
+    // Router logits of a token.
+    MONOMOE_DEVICE float* logits(u32 tokens, u32 token) const {
+        return reinterpret_cast<float*>(packets(tokens) + (shape::quantizes() ? tokens * schedule::kHiddenBlocks : 0)) + token * shape::kExperts;
     }
     MONOMOE_DEVICE static u32 bytes(u32 tokens) {
-        return tokens * 4 * (shape::kTopK * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden);
+        return tokens * (4 * (shape::kTokenExperts * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden) +
+                         (shape::quantizes() ? schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket)) +
+                         (schedule::kRouterWeight ? 4 * shape::kExperts : 0));
     }
 };
 
-// Reads the header, and closes the epoch when every CTA has. One thread.
+// Reads the header. One thread, before the CTA-wide barrier.
 //   Reads     the workspace header
-//   Writes    epoch, dirty_bytes; the header of the next launch
+//   Writes    epoch, dirty_bytes
 //   Waits on  -
-//   Signals   listed
+//   Signals   - (the caller)
 MONOMOE_DEVICE void open_epoch(const Args& args, SharedStorage& s) {
+    const U32x4 words = device::load_relaxed(reinterpret_cast<const U32x4*>(args.workspace));
+    s.epoch = words.y;
+    s.dirty_bytes = words.y ? words.z : words.w;
+}
+
+// Closes the epoch when every CTA has read the header. The thread that read it.
+//   Reads     epoch
+//   Writes    the header of the next launch
+//   Waits on  -
+//   Signals   - (the end of the launch)
+MONOMOE_DEVICE void close_epoch(const Args& args, const SharedStorage& s) {
     WorkspaceHeader* const header = reinterpret_cast<WorkspaceHeader*>(args.workspace);
-    const U32x4 words = device::load_relaxed(reinterpret_cast<const U32x4*>(header));
-    const u32 epoch = words.y;
-    s.epoch = epoch;
-    s.dirty_bytes = epoch ? words.z : words.w;
-    device::mbarrier_arrive(&s.barrier.listed);
     if (device::atomic_increment_wrap(&header->done, schedule::kGrid - 1) == schedule::kGrid - 1) {
-        device::store_relaxed(&header->dirty_bytes[epoch], HandOff::bytes(args.tokens));
-        device::store_relaxed(&header->epoch, epoch ^ 1);
+        device::store_relaxed(&header->dirty_bytes[s.epoch], HandOff::bytes(args.tokens));
+        device::store_relaxed(&header->epoch, s.epoch ^ 1);
     }
 }
 
 // Clears this CTA's part of the other half. `thread` of `threads`.
 //   Reads     epoch, dirty_bytes
 //   Writes    the other half of the workspace
-//   Waits on  listed (the caller did)
+//   Waits on  -
 //   Signals   - (the end of the launch)
 MONOMOE_DEVICE void clear_other_half(const Args& args, const SharedStorage& s, u32 cta, u32 thread, u32 threads) {
     u8* const other = HandOff::of(args, s.epoch ^ 1).base;
@@ -601,7 +688,7 @@ MONOMOE_DEVICE void clear_other_half(const Args& args, const SharedStorage& s, u
 
 
 #line 1 "device/mma.cuh"
-// Tensor-core products on fp16 pairs with fp32 accumulation.
+// Tensor-core products on fp16 or bf16 pairs with fp32 accumulation.
 
 
 
@@ -617,37 +704,130 @@ MONOMOE_DEVICE void mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The same on bf16.
+MONOMOE_DEVICE void mma_bf16_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
 }  // namespace device
 #line 6 "ops/product.cuh"
 
 
 
+#line 1 "ops/weights.cuh"
+// How a block of 16x128 weights lies in a stage, and how a lane reads its operands of the eight MMAs.
+//
+// Packed, a block is 2048 bytes in the order of the lanes. Raw, a stage is rows of Stage::kRowBytes, one after the
+// other: all gate rows of the stripe and then its up rows, or the rows of the output stripe, expert by expert. See
+// monomoe_gen/weights.py.
+
+
+
+
+
+// The A operands of lane 4g+q: part[2c+p] holds, at the columns 64c + 16q + 8p, four bytes of row g, four of row g+8,
+// and the next four of each.
+struct BlockOperand {
+    U32x4 part[4];
+};
+
+MONOMOE_DEVICE BlockOperand packed_operand(const u8* block, u32 lane) {
+    BlockOperand a;
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) a.part[i] = device::load_shared_early(block + i * 512 + lane * 16);
+    return a;
+}
+
+template <typename Stage>
+struct RawStage {
+    static constexpr u32 kHalfTile = schedule::kRowTile / 2;
+    // From row g of a tile to its row g+8, in bytes: from a gate row to its up row, or eight rows further.
+    static constexpr u32 kHighRows = (Stage::kIsUp ? Stage::kTiles : 1) * kHalfTile * Stage::kRowBytes;
+
+    // Where the 128 columns of block `index` begin in row g of its tile.
+    MONOMOE_DEVICE static u32 row_at(u32 index, u32 lane) {
+        const u32 tile = index / Stage::kColumnBlocks, column = index % Stage::kColumnBlocks;
+        const u32 row = tile * (Stage::kIsUp ? kHalfTile : schedule::kRowTile) + lane / 4;
+        return row * Stage::kRowBytes + column * schedule::kScaleBlock;
+    }
+};
+
+// `low` and `high` are the lane's rows g and g+8 of a block. Rows that lie side by side meet in the same banks, so lanes
+// of odd rows read the second half of the block first.
+MONOMOE_DEVICE BlockOperand raw_operand(const u8* low, const u8* high, u32 lane) {
+    const bool odd = lane & 4;
+    const u32 near = lane % 4 * 16 + (odd ? 64 : 0), far = near ^ 64;
+    const U32x4 rows[2][2] = {{device::load_shared_early(low + near), device::load_shared_early(low + far)},
+                              {device::load_shared_early(high + near), device::load_shared_early(high + far)}};
+    BlockOperand a;
+#pragma unroll
+    for (u32 c = 0; c < 2; ++c) {
+        const U32x4 l = odd ? rows[0][1 - c] : rows[0][c], h = odd ? rows[1][1 - c] : rows[1][c];
+        a.part[2 * c] = {l.x, h.x, l.y, h.y};
+        a.part[2 * c + 1] = {l.z, h.z, l.w, h.w};
+    }
+    return a;
+}
+#line 10 "ops/product.cuh"
 
 // One 16x128 block times 8 tokens is eight MMAs. A single token tile spreads them over independent chains,
 // several tiles are independent already.
 constexpr u32 kChains = schedule::kTokenTiles == 1 ? 4 : 2;
 
-// product[t] = block (16 rows x 128 columns) * tokens 8t ... 8t+7 for every token tile with a bit in `tokens`.
-// `activations` points to the block's first column of token 0; rows are `stride` bytes apart.
-// Lane 4g+q gets rows g and g+8 of tokens 2q and 2q+1. See monomoe_gen/weights.py for the byte order.
-MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const u8* block, const u8* activations,
-                                   u32 stride, u32 tokens, u32 lane) {
-    const u32 g = lane / 4, q = lane % 4;
-    U32x4 a[4];
+// 128 columns of eight tokens' activations as B operands: lane 4g+q has columns 16q ... 16q+15 and 64+16q ... 64+16q+15 of
+// token g, in this order.
+struct Operands {
+    enum : u32 { kWords = 2 * sizeof(shape::Activation) };  // of 16 bytes
+    U32x4 part[kWords];
+};
+
+// Activations in shared memory, from token 0 and a block's first column on.
+template <u32 kStride>
+struct SharedRows {
+    const shape::Activation* first;
+
+    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
+        const shape::Activation* const row = first + (8 * token_tile + lane / 4) * kStride + lane % 4 * 16;
+        if constexpr (shape::quantizes()) {
+            return {device::load_shared_early(row), device::load_shared_early(row + 64)};
+        } else {
+            Operands got;
 #pragma unroll
-    for (u32 i = 0; i < 4; ++i) a[i] = device::load_shared_early(block + i * 512 + lane * 16);
+            for (u32 i = 0; i < Operands::kWords; ++i) got.part[i] = device::load_shared_early(row + i / 2 * 64 + i % 2 * 8);
+            return got;
+        }
+    }
+};
+
+// product[t] = block (16 rows x 128 columns) * tokens 8t ... 8t+7 for every token tile with a bit in `tokens`.
+// `block` is the lane's operand of it (RingReader::block).
+// Lane 4g+q gets rows g and g+8 of tokens 2q and 2q+1. See monomoe_gen/weights.py for the byte order.
+template <typename Activations>
+MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const BlockOperand& block, const Activations& activations,
+                                   u32 tokens, u32 lane) {
+    const U32x4(&a)[4] = block.part;
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
         float chain[kChains][4] = {};
         if (schedule::kTokenTiles == 1 || (tokens >> 8 * t & 0xff) != 0) {
-            const u8* const row = activations + (8 * t + g) * stride + q * 16;
-            const U32x4 b[2] = {device::load_shared_early(row), device::load_shared_early(row + 64)};
+            const Operands b = activations.operands(t, lane);
 #pragma unroll
             for (u32 i = 0; i < 4; ++i) {
+                if constexpr (!shape::quantizes()) {
+                    const U32x4& columns = b.part[i];
+                    const U32x2 w0 = device::e4m3x4_to_bf16(a[i].x), w1 = device::e4m3x4_to_bf16(a[i].y);
+                    const U32x2 w2 = device::e4m3x4_to_bf16(a[i].z), w3 = device::e4m3x4_to_bf16(a[i].w);
+                    device::mma_bf16_16x8x16(chain[2 * i % kChains], w0.x, w1.x, w0.y, w1.y, columns.x, columns.y);
+                    device::mma_bf16_16x8x16(chain[(2 * i + 1) % kChains], w2.x, w3.x, w2.y, w3.y, columns.z, columns.w);
+                    continue;
+                }
                 const U32x2 a0 = device::e4m3x4_to_half(a[i].x), a1 = device::e4m3x4_to_half(a[i].y);
                 const U32x2 a2 = device::e4m3x4_to_half(a[i].z), a3 = device::e4m3x4_to_half(a[i].w);
-                const U32x2 b0 = device::e4m3x4_to_half(i % 2 ? b[i / 2].z : b[i / 2].x);
-                const U32x2 b1 = device::e4m3x4_to_half(i % 2 ? b[i / 2].w : b[i / 2].y);
+                const U32x2 b0 = device::e4m3x4_to_half(i % 2 ? b.part[i / 2].z : b.part[i / 2].x);
+                const U32x2 b1 = device::e4m3x4_to_half(i % 2 ? b.part[i / 2].w : b.part[i / 2].y);
                 device::mma_16x8x16(chain[2 * i % kChains], a0.x, a1.x, a0.y, a1.y, b0.x, b0.y);
                 device::mma_16x8x16(chain[(2 * i + 1) % kChains], a2.x, a3.x, a2.y, a3.y, b1.x, b1.y);
             }
@@ -690,81 +870,73 @@ MONOMOE_DEVICE void store_partials(Partials& partials, const float (&sums)[kCoun
 #line 6 "ops/down_proj.cuh"
 #line 1 "ops/quantize.cuh"
 // Activations to e4m3 with one scale per token and 128 columns.
+//
+// The input is quantized once: every (token, column block) pair by one warp of the grid, and handed to all CTAs
+// through the workspace.
 
 
 
 
 
-#line 1 "ops/trace.cuh"
-// Time stamps of one warp, rendered away when a kernel is not traced.
+#line 1 "ops/inputs.cuh"
+// Inputs that the kernel ahead of this one may have written.
 
 
-#line 1 "device/clock.cuh"
-// Time stamps for traces.
+#line 1 "device/dependency.cuh"
+// Programmatic dependent launch: what orders a launch that begins before the kernel ahead of it has ended.
 
 
 
 
 namespace device {
 
-// Cycles of this SM, modulo 2^32.
-MONOMOE_DEVICE u32 sm_clock() {
-    u32 now;
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
-    return now;
+// Returns when all kernels ahead have ended and what they wrote can be read. Every thread that reads it.
+MONOMOE_DEVICE void wait_for_prerequisites() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// The kernel behind may begin when every CTA of this one has said so, or has ended.
+MONOMOE_DEVICE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// What a kernel ahead may have written. It stays behind wait_for_prerequisites, which a load by the read-only path need
+// not, and is served by L2.
+template <typename T>
+MONOMOE_DEVICE T load_behind(const T* address) {
+    static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "one load");
+    union {
+        T value;
+        u16 half;
+        u32 word;
+        U32x2 two;
+        U32x4 four;
+    } v;
+    if constexpr (sizeof(T) == 2) {
+        asm volatile("ld.relaxed.gpu.global.u16 %0, [%1];" : "=h"(v.half) : "l"(address) : "memory");
+    } else if constexpr (sizeof(T) == 4) {
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v.word) : "l"(address) : "memory");
+    } else if constexpr (sizeof(T) == 8) {
+        asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.two.x), "=r"(v.two.y) : "l"(address) : "memory");
+    } else {
+        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.four.x), "=r"(v.four.y), "=r"(v.four.z), "=r"(v.four.w)
+                     : "l"(address)
+                     : "memory");
+    }
+    return v.value;
 }
 
 }  // namespace device
-#line 5 "ops/trace.cuh"
+#line 5 "ops/inputs.cuh"
 
 
 
-
-enum class Event : u32 {
-    kStart,
-    kSynced,       // barriers made
-    kRouted,       // this warp's tokens have their experts
-    kListed,       // active experts known
-    kIssued,       // a stage requested
-    kQuantized,    // no input left to quantize
-    kStageFull,    // a stage's weights are there
-    kStageDone,    // a unit of up, or a stage of down, multiplied
-    kUnitStored,   // h of a unit published
-    kRequantized,  // h of an expert requantized
-    kHReady,       // h of a down stage is there
-    kReduced,      // down-projection done
-    kStored,       // output stored
-};
-
-constexpr u32 kTraceRecords = 256;  // per warp; later ones are dropped
-
-template <bool kEnabled>
-struct WarpTracer {
-    MONOMOE_DEVICE WarpTracer(const Args&, u32, u32, u32) {}
-    MONOMOE_DEVICE void mark(Event, u32 = 0) {}
-};
-
-// A record: 1 + event in bits 63..56, index in 47..32, the low half of the SM's clock below. Record 0 is the global
-// time of the start; the host clears the buffer, so a zero record ends the list.
-template <>
-struct WarpTracer<true> {
-    u64* next;
-    u32 left;
-
-    MONOMOE_DEVICE WarpTracer(const Args& args, u32 cta, u32 warp, u32 lane)
-        : next(args.trace + u64{cta * (schedule::kThreads / 32) + warp} * kTraceRecords), left(lane == 0 ? kTraceRecords - 1 : 0) {
-        if (left) *next++ = device::global_nanoseconds();
-        mark(Event::kStart);
+template <typename T>
+MONOMOE_DEVICE T load_given(const T* address) {
+    if constexpr (schedule::kPdl) {
+        return device::load_behind(address);
+    } else {
+        return device::load_input(address);
     }
-    MONOMOE_DEVICE void mark(Event event, u32 index = 0) {
-        if (left == 0) return;
-        --left;
-        *next++ = u64{(static_cast<u32>(event) + 1) << 24 | (index & 0xffffu)} << 32 | device::sm_clock();
-    }
-};
-
-using Tracer = WarpTracer<schedule::kTrace>;
-#line 8 "ops/quantize.cuh"
+}
+#line 11 "ops/quantize.cuh"
 
 constexpr float kE4m3Max = 448.f;
 constexpr float kSmallestAmax = 1.504632769052528e-36f;  // 2^-119: below it kE4m3Max / amax overflows, the block becomes 0
@@ -781,81 +953,89 @@ struct QuantScale {
     }
 };
 
-// Eight (column block, token) pairs on their way. Half a warp loads a pair, 8 columns a lane; lane p knows where pair p
-// lies and divides for it.
-struct QuantizeClaim {
-    static constexpr u32 kPairs = 8;
-    u32 first;         // pairs are numbered block by block
-    u32 block, token;  // of pair first + lane
-    U32x4 raw[kPairs / 2];
+// The pairs of the grid's MMA warps: pair 0 to warp 0 of CTA 0, pair 1 to warp 0 of CTA 1 ...
+struct InputPair {
+    u32 index;  // token * kHiddenBlocks + column block
+    U32x2 raw;  // four columns a lane
 
-    MONOMOE_DEVICE bool valid(const Args& args) const { return first < schedule::kHiddenBlocks * args.tokens; }
-    MONOMOE_DEVICE static bool valid(const Args& args, u32 pair) { return pair < schedule::kHiddenBlocks * args.tokens; }
+    MONOMOE_DEVICE static InputPair first(u32 cta, u32 warp) { return {cta + schedule::kGrid * warp, {0, 0}}; }
+    MONOMOE_DEVICE void advance() { index += schedule::kGrid * schedule::kMmaWarps; }
+    MONOMOE_DEVICE bool valid(const Args& args) const { return index < args.tokens * schedule::kHiddenBlocks; }
 
-    MONOMOE_DEVICE void load(const Args& args, u32 first_pair, u32 lane) {
-        const u32 half = lane / 16, column = lane % 16 * 8;
-        first = first_pair;
-        block = (first + lane) / args.tokens;
-        token = first + lane - block * args.tokens;
-        const u32 source = token * shape::kHidden + block * schedule::kScaleBlock;
-#pragma unroll
-        for (u32 i = 0; i < kPairs / 2; ++i) {
-            const u32 from = device::shuffle(source, 2 * i + half) + column;
-            raw[i] = {0, 0, 0, 0};
-            if (valid(args, first + 2 * i + half)) raw[i] = device::load_input(reinterpret_cast<const U32x4*>(args.x + from));
-        }
+    MONOMOE_DEVICE void load(const Args& args, u32 lane) {
+        const device::Bf16* const columns = args.x + index * schedule::kScaleBlock;
+        if (valid(args)) raw = load_given(reinterpret_cast<const U32x2*>(columns) + lane);
     }
-
-    MONOMOE_DEVICE void quantize(const Args& args, SharedStorage& s, u32 lane) const {
-        const u32 half = lane / 16, column = lane % 16 * 8;
-        const u32 target = token * (shape::kHidden + schedule::kRowPad) + block * schedule::kScaleBlock;
-        u32 my_amax = 0;
-#pragma unroll
-        for (u32 i = 0; i < kPairs / 2; ++i) {
-            const u32 amax = device::bf16x8_absolute_max(raw[i]);
-            const u32 low = device::reduce_max(half ? 0 : amax), high = device::reduce_max(half ? amax : 0);
-            my_amax = lane == 2 * i ? low : lane == 2 * i + 1 ? high : my_amax;
-        }
-        const QuantScale mine = QuantScale::of(device::bf16_to_float(static_cast<device::Bf16>(my_amax)));
-#pragma unroll
-        for (u32 i = 0; i < kPairs / 2; ++i) {
-            const float inverse = device::shuffle(mine.inverse, 2 * i + half);
-            const u32 to = device::shuffle(target, 2 * i + half) + column;
-            const F32x2 a = device::bf16x2_to_float(raw[i].x), b = device::bf16x2_to_float(raw[i].y);
-            const F32x2 c = device::bf16x2_to_float(raw[i].z), d = device::bf16x2_to_float(raw[i].w);
-            if (valid(args, first + 2 * i + half)) {
-                *reinterpret_cast<U32x2*>(s.x[0] + to) = {
-                    device::float_to_e4m3x4(a.x * inverse, a.y * inverse, b.x * inverse, b.y * inverse),
-                    device::float_to_e4m3x4(c.x * inverse, c.y * inverse, d.x * inverse, d.y * inverse)};
-            }
-        }
-        const bool mine_valid = lane < kPairs && valid(args, first + lane);
-        if (mine_valid) s.x_scale[block][token] = mine.scale;
-        device::sync_warp();
-        if (mine_valid) device::mbarrier_arrive(&s.barrier.x_ready[block / schedule::UpStage::kColumnBlocks]);
+    MONOMOE_DEVICE void publish(InputPacket* packets, u32 lane) const {
+        const u32 amax = device::reduce_max(device::bf16x8_absolute_max({raw.x, raw.y, 0, 0}));
+        const QuantScale scale = QuantScale::of(device::bf16_to_float(static_cast<device::Bf16>(amax)));
+        const F32x2 a = device::bf16x2_to_float(raw.x), b = device::bf16x2_to_float(raw.y);
+        const u32 values = device::float_to_e4m3x4(a.x * scale.inverse, a.y * scale.inverse, b.x * scale.inverse, b.y * scale.inverse);
+        u32* const words = packets[index].words;
+        device::store_relaxed(words + lane, never_zero(values));
+        if (lane < 4) device::store_relaxed(words + 32 + lane, lane ? 1 : device::float_to_bits(never_zero(scale.scale)));
     }
 };
 
-// Quantizes claims until none is left. One warp; all warps that call it share the claims. The MMA warps' first claims
-// are theirs by number and come loaded; those of other warps come empty (first is beyond the last pair).
+// Quantizes this warp's pairs; the first one comes loaded. One MMA warp.
 //   Reads     args.x
-//   Writes    x, x_scale, next_pair
+//   Writes    packets of the input in this launch's half of the workspace
 //   Waits on  -
-//   Signals   x_ready of the stage that a pair's block belongs to
-//
-// The next claim travels while one is quantized: once the weight stream has started, loads queue behind it.
-MONOMOE_DEVICE void quantize_inputs(const Args& args, SharedStorage& s, QuantizeClaim& claim, u32 lane) {
+//   Signals   the packets themselves
+MONOMOE_DEVICE void quantize_inputs(const Args& args, const SharedStorage& s, InputPair pair, u32 lane) {
+    InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
 #pragma unroll 1
-    for (;;) {
-        u32 pair = 0;
-        if (lane == 0) pair = device::shared_atomic_add(&s.next_pair, QuantizeClaim::kPairs);
-        pair = device::shuffle(pair, 0);
-        const bool more = QuantizeClaim::valid(args, pair);
-        const QuantizeClaim current = claim;
-        if (more) claim.load(args, pair, lane);
-        if (current.valid(args)) current.quantize(args, s, lane);
-        if (!more) return;
+    while (pair.valid(args)) {
+        pair.publish(packets, lane);
+        pair.advance();
+        pair.load(args, lane);
     }
+}
+
+// Receives the packets of all pairs: scales, and values where shared memory has room for them. All requant warps; the
+// first ones, which may still route, get the last shares.
+//   Reads     packets
+//   Writes    x, x_scale
+//   Waits on  the packets
+//   Signals   x_ready
+MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
+    constexpr u32 kBatch = 8;  // words a lane has on their way
+    constexpr u32 kThreads = 32 * schedule::kRequantWarps;
+    constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
+    constexpr u32 kWords = InputPacket::kScaleWord + 1 - kFirstWord;  // of a packet
+    const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
+    const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;
+#pragma unroll 1
+    for (u32 first = (schedule::kRequantWarps - 1 - warp) * 32; first < count; first += kBatch * kThreads) {
+        U32x4 word[kBatch];
+        const device::Watchdog watchdog;
+#pragma unroll 1
+        for (;;) {
+            bool arrived = true;
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) {
+                const u32 at = first + i * kThreads + lane;
+                word[i] = {1, 1, 1, 1};
+                if (at < count) word[i] = packets[at / kWords].load(kFirstWord + at % kWords);
+            }
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) arrived = arrived && has_arrived(word[i]);
+            if (device::all(arrived)) break;
+            watchdog.check();
+        }
+#pragma unroll
+        for (u32 i = 0; i < kBatch; ++i) {
+            const u32 at = first + i * kThreads + lane;
+            const u32 pair = at / kWords, token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
+            const bool is_scale = kFirstWord + at % kWords == InputPacket::kScaleWord;
+            if (at < count && is_scale) s.x_scale[block][token] = device::bits_to_float(word[i].x);
+            if (at < count && !is_scale) {
+                *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + at % kWords * 16]) = word[i];
+            }
+        }
+    }
+    device::sync_warp();
+    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
 }
 #line 7 "ops/down_proj.cuh"
 #line 1 "ops/stream.cuh"
@@ -866,7 +1046,8 @@ MONOMOE_DEVICE void quantize_inputs(const Args& args, SharedStorage& s, Quantize
 // The ring of weight stages: one byte ring that both projections share, with a full/empty barrier pair per stage.
 //
 // A stage is a run of whole blocks at a running offset modulo kRingBytes, so stages of the up- and the
-// down-projection may differ in size. Stages are written, read and released in order.
+// down-projection may differ in size. Stages are written, read and released in order. What lies where in a stage is
+// said in ops/weights.cuh; kRingBytes and the offsets are multiples of kBlockBytes.
 
 
 #line 1 "device/bulk_copy.cuh"
@@ -895,7 +1076,8 @@ MONOMOE_DEVICE void bulk_copy(void* shared, const void* global, u32 bytes, Mbarr
 }
 
 }  // namespace device
-#line 8 "ops/ring.cuh"
+#line 9 "ops/ring.cuh"
+
 
 
 
@@ -913,6 +1095,12 @@ struct RingSlot {
 };
 
 MONOMOE_DEVICE u32 ring_wrap(u32 offset) { return offset >= schedule::kRingBytes ? offset - schedule::kRingBytes : offset; }
+
+// Whether a stage may begin near the end of the ring and go on at its beginning.
+constexpr bool kStagesCross = schedule::UpStage::kBytes != schedule::DownStage::kBytes;
+
+// The place `at` bytes behind the beginning `offset` of a stage.
+MONOMOE_DEVICE u32 ring_at(u32 offset, u32 at) { return kStagesCross ? ring_wrap(offset + at) : offset + at; }
 
 // Bytes of weights that a CTA may have on their way. Enough to cover the latency of memory; more only makes every
 // other load of the CTA queue behind them. The rest of the ring is slack between the copies and the MMA warps.
@@ -967,16 +1155,18 @@ struct RingWriter {
         device::mbarrier_arrive_expect(&storage.barrier.full[head.index], bytes);
     }
 
-    // Copies `bytes` of whole blocks to `at` bytes from the stage's beginning.
-    MONOMOE_DEVICE void copy(u32 at, const u8* source, u32 bytes) {
-        const u32 start = ring_wrap(offset + at);
-        u32 first = bytes;
-        if constexpr (schedule::UpStage::kBytes != schedule::DownStage::kBytes) {
+    // Copies kBytes to `at` bytes from the stage's beginning, a multiple of kBytes. What divides a block never crosses
+    // the end of the ring.
+    template <u32 kBytes>
+    MONOMOE_DEVICE void copy(u32 at, const u8* source) {
+        const u32 start = ring_at(offset, at);
+        u32 first = kBytes;
+        if constexpr (kStagesCross && schedule::kBlockBytes % kBytes != 0) {
             if (first > schedule::kRingBytes - start) first = schedule::kRingBytes - start;
         }
         device::bulk_copy(storage.ring + start, source, first, &storage.barrier.full[head.index], policy);
-        if (first < bytes) {
-            device::bulk_copy(storage.ring, source + first, bytes - first, &storage.barrier.full[head.index], policy);
+        if (first < kBytes) {
+            device::bulk_copy(storage.ring, source + first, kBytes - first, &storage.barrier.full[head.index], policy);
         }
     }
 
@@ -999,8 +1189,15 @@ struct RingReader {
     u32 offset = 0;
 
     MONOMOE_DEVICE void wait(SharedStorage& s) const { device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity); }
-    MONOMOE_DEVICE const u8* block(const SharedStorage& s, u32 index) const {
-        return s.ring + ring_wrap(offset + index * schedule::kBlockBytes);
+    // Block `index` of the stage, as this lane multiplies it.
+    template <typename Stage>
+    MONOMOE_DEVICE BlockOperand block(const SharedStorage& s, u32 index, u32 lane) const {
+        if constexpr (schedule::kRaw) {
+            const u32 low = RawStage<Stage>::row_at(index, lane), high = low + RawStage<Stage>::kHighRows;
+            return raw_operand(s.ring + ring_at(offset, low), s.ring + ring_at(offset, high), lane);
+        } else {
+            return packed_operand(s.ring + ring_at(offset, index * schedule::kBlockBytes), lane);
+        }
     }
     template <typename Stage>
     MONOMOE_DEVICE void release(SharedStorage& s, u32 lane) {
@@ -1011,7 +1208,77 @@ struct RingReader {
     }
 };
 #line 5 "ops/stream.cuh"
+#line 1 "ops/trace.cuh"
+// Time stamps of one warp, rendered away when a kernel is not traced.
 
+
+#line 1 "device/clock.cuh"
+// Time stamps for traces.
+
+
+
+
+namespace device {
+
+// Cycles of this SM, modulo 2^32.
+MONOMOE_DEVICE u32 sm_clock() {
+    u32 now;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+    return now;
+}
+
+}  // namespace device
+#line 5 "ops/trace.cuh"
+
+
+
+
+enum class Event : u32 {
+    kStart,
+    kSynced,       // barriers made
+    kRouted,       // this warp's tokens have their experts
+    kListed,       // active experts known
+    kIssued,       // a stage requested
+    kQuantized,    // this warp's share of the input quantized
+    kReceived,     // the quantized input of all CTAs is there
+    kStageFull,    // a stage's weights are there
+    kStageDone,    // a unit of up, or a stage of down, multiplied
+    kUnitStored,   // h of a unit published
+    kRequantized,  // h of an expert requantized
+    kHReady,       // h of a down stage is there
+    kReduced,      // down-projection done
+    kStored,       // output stored
+};
+
+constexpr u32 kTraceRecords = 1024;  // per warp; later ones are dropped
+
+template <bool kEnabled>
+struct WarpTracer {
+    MONOMOE_DEVICE WarpTracer(const Args&, u32, u32, u32) {}
+    MONOMOE_DEVICE void mark(Event, u32 = 0) {}
+};
+
+// A record: 1 + event in bits 63..56, index in 47..32, the low half of the SM's clock below. Record 0 is the global
+// time of the start; the host clears the buffer, so a zero record ends the list.
+template <>
+struct WarpTracer<true> {
+    u64* next;
+    u32 left;
+
+    MONOMOE_DEVICE WarpTracer(const Args& args, u32 cta, u32 warp, u32 lane)
+        : next(args.trace + u64{cta * (schedule::kThreads / 32) + warp} * kTraceRecords), left(lane == 0 ? kTraceRecords - 1 : 0) {
+        if (left) *next++ = device::global_nanoseconds();
+        mark(Event::kStart);
+    }
+    MONOMOE_DEVICE void mark(Event event, u32 index = 0) {
+        if (left == 0) return;
+        --left;
+        *next++ = u64{(static_cast<u32>(event) + 1) << 24 | (index & 0xffffu)} << 32 | device::sm_clock();
+    }
+};
+
+using Tracer = WarpTracer<schedule::kTrace>;
+#line 6 "ops/stream.cuh"
 
 // Up-projection: unit (active expert i, stripe j) belongs to CTA (i * kGUp + j) mod kGrid.
 struct UpUnit {
@@ -1042,33 +1309,59 @@ struct DownShare {
     MONOMOE_DEVICE u32 expert(u32 local) const { return group + local * schedule::kDownGroups; }
 };
 
+// One expert's stripe as the copy engine sees it: the part of it in a stage is kCount runs of kBytes, which lie kPitch
+// bytes apart in memory and one after the other in the ring. Packed, a run is of a tile; raw, of a row. Raw stripes of
+// w13 are two, one of gate rows and one of up rows.
+template <typename Stage, u32 kStripes, u32 kStages>
+struct Runs {
+    static constexpr u32 kParts = schedule::kRaw && Stage::kIsUp ? 2 : 1;
+    static constexpr u32 kCount = Stage::kTiles * (schedule::kRaw ? schedule::kRowTile / kParts : 1);
+    static constexpr u32 kBytes = Stage::kExpertBlocks * schedule::kBlockBytes / (kParts * kCount);
+    static constexpr u32 kPitch = kStages * kBytes;
+    static constexpr u32 kPartBytes = kCount * kBytes;
+    static constexpr u64 kPartPitch = u64{kStripes} * kCount * kPitch;
+    static constexpr u32 kUnroll = schedule::kRaw ? 8 : 1;  // runs of rows are many and short
+
+    // Where the first stage of a stripe begins; every stage is kBytes further.
+    MONOMOE_DEVICE static const u8* source(const u8* weights, u64 expert, u32 stripe) {
+        return weights + expert * (kParts * kPartPitch) + stripe * (kCount * kPitch);
+    }
+    MONOMOE_DEVICE static void request(RingWriter& ring, u32 at, const u8* source) {
+#pragma unroll
+        for (u32 part = 0; part < kParts; ++part, at += kPartBytes, source += kPartPitch) {
+            if constexpr (kStages == 1) {
+                ring.copy<kPartBytes>(at, source);
+            } else {
+#pragma unroll kUnroll
+                for (u32 run = 0; run < kCount; ++run) ring.copy<kBytes>(at + run * kBytes, source + run * kPitch);
+            }
+        }
+    }
+};
+
 // Requests all weights of this CTA, up-projection first. One thread.
 //   Reads     active, active_count (its own warp wrote them)
 //   Writes    ring
 //   Waits on  empty
 //   Signals   full
 MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWriter& ring, Tracer& trace, u32 cta) {
-    constexpr u64 kTileUp = u64{schedule::kHiddenBlocks} * schedule::kBlockBytes;
-    constexpr u64 kTileDown = u64{schedule::kIntermediateBlocks} * schedule::kBlockBytes;
     const u32 active_count = s.active_count;
 
     using Up = schedule::UpStage;
-    constexpr u32 kRunUp = Up::kColumnBlocks * schedule::kBlockBytes;
+    using UpRuns = Runs<Up, schedule::kGUp, schedule::kStagesPerUnitUp>;
     for (UpUnit unit = UpUnit::first(cta); unit.valid(active_count); unit.advance()) {
-        const u64 expert = s.active[unit.expert()].expert;
-        const u8* source = args.w13 + (expert * schedule::kGUp + unit.stripe()) * (Up::kTiles * kTileUp);
+        const u8* source = UpRuns::source(args.w13, s.active[unit.expert()].expert, unit.stripe());
 #pragma unroll 1
-        for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k, source += kRunUp) {
+        for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k, source += UpRuns::kBytes) {
             ring.open<Up>(Up::kBytes);
-#pragma unroll 1
-            for (u32 tile = 0; tile < Up::kTiles; ++tile) ring.copy(tile * kRunUp, source + tile * kTileUp, kRunUp);
+            UpRuns::request(ring, 0, source);
             ring.close<Up>();
             trace.mark(Event::kIssued);
         }
     }
 
     using Down = schedule::DownStage;
-    constexpr u32 kRunDown = Down::kColumnBlocks * schedule::kBlockBytes;
+    using DownRuns = Runs<Down, schedule::kGDown, schedule::kStagesPerExpertDown>;
     constexpr u32 kExpertBytes = Down::kExpertBlocks * schedule::kBlockBytes;
     const DownShare share = DownShare::of(cta, active_count);
 #pragma unroll 1
@@ -1080,16 +1373,8 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWrite
             ring.open<Down>(experts * kExpertBytes);
 #pragma unroll 1
             for (u32 e = 0; e < experts; ++e) {
-                const u64 expert = s.active[share.expert(local + e)].expert;
-                const u8* source = args.w2 + (expert * schedule::kGDown + share.stripe) * (Down::kTiles * kTileDown);
-                if constexpr (schedule::kStagesPerExpertDown == 1) {
-                    ring.copy(e * kExpertBytes, source, kExpertBytes);
-                } else {
-#pragma unroll 1
-                    for (u32 tile = 0; tile < Down::kTiles; ++tile) {
-                        ring.copy(tile * kRunDown, source + tile * kTileDown + k * kRunDown, kRunDown);
-                    }
-                }
+                const u8* const source = DownRuns::source(args.w2, s.active[share.expert(local + e)].expert, share.stripe);
+                DownRuns::request(ring, e * kExpertBytes, source + k * DownRuns::kBytes);
             }
             ring.close<Down>();
             trace.mark(Event::kIssued);
@@ -1118,8 +1403,18 @@ MONOMOE_DEVICE void receive_row(F32x4 (&row)[schedule::kIntermediateBlocks], con
     }
 }
 
+// Stores a row of h as bf16, lane l its columns of receive_row.
+MONOMOE_DEVICE void round_row(shape::Activation* target, const F32x4 (&row)[schedule::kIntermediateBlocks], u32 lane) {
+    const auto pair = [](float low, float high) { return u32{device::float_to_bf16(low)} | u32{device::float_to_bf16(high)} << 16; };
+#pragma unroll
+    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) {
+        const F32x4 v = row[b];
+        *reinterpret_cast<U32x2*>(target + b * schedule::kScaleBlock + 4 * lane) = {pair(v.x, v.y), pair(v.z, v.w)};
+    }
+}
+
 // Requantizes h of the experts of this CTA's down group into the slots. One requant warp; warp r serves slot
-// r % kHSlots, so every slot has the same warps as producers in every phase.
+// r % kHSlots, so every slot has the same warps as producers in every phase. h that is not quantized is rounded to bf16.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
 //   Writes    h, h_scale
 //   Waits on  listed, numbered and weighted (the caller did), the rows of h, h_empty
@@ -1144,10 +1439,15 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         for (u32 left = expert.tokens; left; left &= left - 1, ++rank) {
             if (rank % kSlotWarps != part) continue;
             const u32 token = device::lowest_bit(left);
-            const bool here = lane < shape::kTopK && s.selected[token][lane] == expert.expert;
+            const bool here = lane < shape::kTokenExperts && s.selected[token][lane] == expert.expert;
             const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(here))];
             F32x4 row[kBlocks];
             receive_row(row, handoff.h_row(expert.first_row + rank), lane);
+            if constexpr (!shape::quantizes()) {
+                round_row(s.h[slot][token], row, lane);
+                if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][token] = weight_scale * routing_weight;
+                continue;
+            }
             u32 my_amax = 0;  // of block lane % kBlocks
 #pragma unroll
             for (u32 b = 0; b < kBlocks; ++b) {
@@ -1208,8 +1508,8 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
                     const u32 column = k * Stage::kColumnBlocks + in_expert % Stage::kColumnBlocks;
                     const u32 scale_row = (first_row + tile * schedule::kRowTile) / schedule::kScaleBlock - first_row / schedule::kScaleBlock;
                     float product[schedule::kTokenTiles][4];
-                    multiply_block(product, ring.block(s, block), s.h[slot][0] + column * schedule::kScaleBlock,
-                                   shape::kIntermediate + schedule::kRowPad, tokens, lane);
+                    const SharedRows<shape::kIntermediate + schedule::kRowPad> rows = {s.h[slot][0] + column * schedule::kScaleBlock};
+                    multiply_block(product, ring.block<Stage>(s, block, lane), rows, tokens, lane);
 #pragma unroll
                     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
                         const u32 token = 8 * t + 2 * q;
@@ -1239,6 +1539,64 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
 
 
 
+#line 1 "ops/copy_input.cuh"
+// Input that stays bf16: copied to shared memory, or read where it is if it does not fit there.
+
+
+
+
+
+
+
+
+// Copies this warp's share of the input, where shared memory has room for it. All MMA warps.
+//   Reads     args.x
+//   Writes    x
+//   Waits on  -
+//   Signals   x_ready
+MONOMOE_DEVICE void copy_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
+    if constexpr (schedule::kXInShared) {
+        constexpr u32 kBatch = 8;  // words of 16 bytes that a lane has on their way
+        constexpr u32 kThreads = 32 * schedule::kMmaWarps;
+        constexpr u32 kRowWords = shape::kHidden / 8;
+        const U32x4* const words = reinterpret_cast<const U32x4*>(args.x);
+        const u32 count = args.tokens * kRowWords;
+#pragma unroll 1
+        for (u32 first = warp * 32 + lane; first < count; first += kBatch * kThreads) {
+            U32x4 word[kBatch];
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) {
+                const u32 at = first + i * kThreads;
+                if (at < count) word[i] = load_given(words + at);
+            }
+#pragma unroll
+            for (u32 i = 0; i < kBatch; ++i) {
+                const u32 at = first + i * kThreads;
+                if (at < count) *reinterpret_cast<U32x4*>(&s.x[at / kRowWords][at % kRowWords * 8]) = word[i];
+            }
+        }
+    }
+    device::sync_warp();
+    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
+}
+
+// A column block of the routed tokens' input in global memory.
+struct InputColumns {
+    const device::Bf16* first;  // of token 0
+    u32 tokens;                 // routed, as bits
+
+    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
+        const u32 token = 8 * token_tile + lane / 4;
+        const U32x4* const words = reinterpret_cast<const U32x4*>(first + token * shape::kHidden + lane % 4 * 16);
+        Operands got = {};
+        if (tokens >> token & 1) {
+#pragma unroll
+            for (u32 i = 0; i < Operands::kWords; ++i) got.part[i] = load_given(words + i / 2 * 8 + i % 2);
+        }
+        return got;
+    }
+};
+#line 6 "ops/up_proj.cuh"
 
 
 
@@ -1276,6 +1634,28 @@ struct UnitScales {
     }
 };
 
+// The input of a column block, where it lies in shared memory.
+using InputRows = SharedRows<shape::kHidden + schedule::kRowPad>;
+
+// The same straight from the packets of the routed tokens.
+struct InputPackets {
+    const InputPacket* packets;  // of token 0
+    u32 tokens;                  // routed, as bits
+
+    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
+        const u32 token = 8 * token_tile + lane / 4, word = lane % 4;
+        const InputPacket& packet = packets[token * schedule::kHiddenBlocks];
+        const bool routed = tokens >> token & 1;
+        Operands got = {};
+        const device::Watchdog watchdog;
+        for (;;) {
+            if (routed) got = {packet.load(word), packet.load(4 + word)};
+            if (device::all(!routed || (has_arrived(got.part[0]) && has_arrived(got.part[1])))) return got;
+            watchdog.check();
+        }
+    }
+};
+
 // Units whose scales are on their way: loads queue behind a ring full of weights, which may be more than one unit.
 constexpr u32 kScalesAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
 
@@ -1288,6 +1668,7 @@ constexpr u32 kScalesAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
 MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ring, Tracer& trace, u32 cta, u32 warp, u32 lane) {
     using Stage = schedule::UpStage;
     const u32 active_count = s.active_count;
+    const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
     const u32 q = lane % 4;
     u32 units = 0;
     UnitScales queue[kScalesAhead];
@@ -1309,7 +1690,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         float sums[Stage::kAccumulators][schedule::kTokenTiles][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
-            if (units == 0) device::mbarrier_wait(&s.barrier.x_ready[k], 0);
+            if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);
             ring.wait(s);
             trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
 #pragma unroll
@@ -1319,11 +1700,18 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 const u32 column = k * Stage::kColumnBlocks + block % Stage::kColumnBlocks;
                 const float gate = scales.gate.at(column), up = scales.up.at(column);
                 float product[schedule::kTokenTiles][4];
-                multiply_block(product, ring.block(s, block), s.x[0] + column * schedule::kScaleBlock,
-                               shape::kHidden + schedule::kRowPad, tokens, lane);
+                const BlockOperand weights = ring.block<Stage>(s, block, lane);
+                if constexpr (schedule::kXInShared) {
+                    multiply_block(product, weights, InputRows{s.x[0] + column * schedule::kScaleBlock}, tokens, lane);
+                } else if constexpr (!shape::quantizes()) {
+                    multiply_block(product, weights, InputColumns{args.x + column * schedule::kScaleBlock, tokens}, tokens, lane);
+                } else {
+                    multiply_block(product, weights, InputPackets{packets + column, tokens}, tokens, lane);
+                }
 #pragma unroll
                 for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                    const F32x2 x_scale = *reinterpret_cast<const F32x2*>(&s.x_scale[column][8 * t + 2 * q]);
+                    F32x2 x_scale = {1.f, 1.f};
+                    if constexpr (shape::quantizes()) x_scale = *reinterpret_cast<const F32x2*>(&s.x_scale[column][8 * t + 2 * q]);
                     float(&sum)[4] = sums[Stage::accumulator(i)][t];
                     sum[0] += product[t][0] * (x_scale.x * gate);
                     sum[1] += product[t][1] * (x_scale.y * gate);
@@ -1351,8 +1739,21 @@ MONOMOE_DEVICE void drain_partials(SharedStorage& s, u32 units) {
     }
 }
 
+// gate * sigmoid(slope) * up. The slope of silu is the gate itself; gelu_tanh is the same with another, as
+// (1 + tanh(z)) / 2 = sigmoid(2z). A NaN passes the clamps.
 MONOMOE_DEVICE float swiglu(float gate, float up) {
-    return device::divide_fast(gate, 1.f + device::exponential_fast(-gate)) * up;
+    if constexpr (shape::swiglu_limit() > 0.f) {
+        constexpr float kLimit = shape::swiglu_limit();
+        gate = gate > kLimit ? kLimit : gate;
+        up = up > kLimit ? kLimit : up < -kLimit ? -kLimit : up;
+    }
+    float slope = gate;
+    if constexpr (shape::kGeluTanh) {
+        constexpr float kLinear = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+        constexpr float kCubic = 0.07135481627260025f;  // times 0.044715
+        slope = gate * (kLinear + kCubic * (gate * gate));
+    }
+    return device::divide_fast(gate, 1.f + device::exponential_fast(-slope)) * up;
 }
 
 // Sums the partials of every second unit, applies SwiGLU and publishes h of the routed tokens. One epilogue warp.
@@ -1444,8 +1845,11 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
 #line 6 "monomoe.cu"
 
 
+
 #line 1 "ops/route.cuh"
 // Routing: every CTA computes the same top-k of every token, and from it the list of active experts.
+
+
 
 
 
@@ -1459,27 +1863,28 @@ struct LaneLogits {
 };
 
 MONOMOE_DEVICE float load_logit(const Args& args, u32 token, u32 expert) {
-    const shape::Logit* address = args.logits + token * shape::kExperts + expert;
+    const shape::Logit* address = args.logits + token * shape::kLogits + expert;
     if constexpr (sizeof(shape::Logit) == 2) {
-        return device::bf16_to_float(device::load_input(address));
+        return device::bf16_to_float(load_given(address));
     } else {
-        return device::load_input(address);
+        return load_given(address);
     }
 }
 
 MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
     LaneLogits lanes;
-    if constexpr (sizeof(shape::Logit) == 4 && schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0) {
+    if constexpr (sizeof(shape::Logit) == 4 && schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0 &&
+                  !shape::kSharedGate) {
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; j += 4) {
             const u32 expert = lane * schedule::kLaneExperts + j;
-            const F32x4 four = device::load_input(reinterpret_cast<const F32x4*>(args.logits + token * shape::kExperts + expert));
+            const F32x4 four = load_given(reinterpret_cast<const F32x4*>(args.logits + token * shape::kLogits + expert));
             lanes.logit[j] = four.x;
             lanes.logit[j + 1] = four.y;
             lanes.logit[j + 2] = four.z;
             lanes.logit[j + 3] = four.w;
             F32x4 bias = {0.f, 0.f, 0.f, 0.f};
-            if constexpr (shape::kExpertBias) bias = device::load_input(reinterpret_cast<const F32x4*>(args.bias + expert));
+            if constexpr (shape::kExpertBias) bias = load_given(reinterpret_cast<const F32x4*>(args.bias + expert));
             lanes.bias[j] = bias.x;
             lanes.bias[j + 1] = bias.y;
             lanes.bias[j + 2] = bias.z;
@@ -1492,9 +1897,66 @@ MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
         const u32 expert = lane * schedule::kLaneExperts + j;
         const bool valid = schedule::kLaneExperts * 32 == shape::kExperts || expert < shape::kExperts;
         lanes.logit[j] = valid ? load_logit(args, token, expert) : 0.f;
-        lanes.bias[j] = shape::kExpertBias && valid ? device::load_input(args.bias + expert) : 0.f;
+        lanes.bias[j] = shape::kExpertBias && valid ? load_given(args.bias + expert) : 0.f;
     }
     return lanes;
+}
+
+// The same where the launch computes the logits (kRouterWeight).
+//   Reads     logits in this launch's half of the workspace, args.bias
+//   Writes    -
+//   Waits on  the logits
+//   Signals   -
+MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& s, u32 token, u32 lane) {
+    const float* const row = HandOff::of(args, s.epoch).logits(args.tokens, token);
+    constexpr u32 kWidth = schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0 ? 4 : 1;
+    LaneLogits lanes;
+#pragma unroll
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+        const u32 expert = lane * schedule::kLaneExperts + j;
+        lanes.bias[j] = shape::kExpertBias && expert < shape::kExperts ? load_given(args.bias + expert) : 0.f;
+    }
+    const device::Watchdog watchdog;
+    for (;;) {
+        bool arrived = true;
+#pragma unroll
+        for (u32 j = 0; j < schedule::kLaneExperts; j += kWidth) {
+            const u32 expert = lane * schedule::kLaneExperts + j;
+            if constexpr (kWidth == 4) {
+                const F32x4 four = device::load_relaxed(reinterpret_cast<const F32x4*>(row + expert));
+                lanes.logit[j] = four.x;
+                lanes.logit[j + 1] = four.y;
+                lanes.logit[j + 2] = four.z;
+                lanes.logit[j + 3] = four.w;
+                arrived = arrived && has_arrived(four);
+            } else {
+                lanes.logit[j] = 0.f;
+                if (expert < shape::kExperts) {
+                    lanes.logit[j] = device::load_relaxed(row + expert);
+                    arrived = arrived && has_arrived(lanes.logit[j]);
+                }
+            }
+        }
+        if (device::all(arrived)) return lanes;
+        watchdog.check();
+    }
+}
+
+MONOMOE_DEVICE LaneLogits logits_of(const Args& args, const SharedStorage& s, u32 token, u32 lane) {
+    if constexpr (schedule::kRouterWeight) {
+        return receive_logits(args, s, token, lane);
+    } else {
+        return load_logits(args, token, lane);
+    }
+}
+
+// A logit that this warp has had before.
+MONOMOE_DEVICE float logit_again(const Args& args, const SharedStorage& s, u32 token, u32 expert) {
+    if constexpr (schedule::kRouterWeight) {
+        return device::load_relaxed(HandOff::of(args, s.epoch).logits(args.tokens, token) + expert);
+    } else {
+        return load_logit(args, token, expert);
+    }
 }
 
 // NaN counts as -inf.
@@ -1672,7 +2134,7 @@ MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, u32
 
 // Routing weights of one token, off the critical path. One warp.
 //   Reads     chosen, the logits again
-//   Writes    selected[token] (ascending experts), weight[token]
+//   Writes    selected[token] (ascending experts, then the shared ones), weight[token]
 //   Waits on  -
 //   Signals   - (the caller arrives on weighted after its last token)
 MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen, u32 token, u32 lane) {
@@ -1683,13 +2145,13 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
     }
     device::sync_warp();
     const bool has_expert = lane < shape::kTopK;
-    const float logit = has_expert ? load_logit(args, token, s.selected[token][lane]) : device::negative_infinity();
+    const float logit = has_expert ? logit_again(args, s, token, s.selected[token][lane]) : device::negative_infinity();
     float weight = 0.f, sum = 1.f;
     if constexpr (shape::kSoftmax) {
         float top = number(logit);
         if constexpr (!shape::kRenormalize) {
 #pragma unroll 1
-            for (u32 e = lane; e < shape::kExperts; e += 32) top = device::maximum(top, load_logit(args, token, e));
+            for (u32 e = lane; e < shape::kExperts; e += 32) top = device::maximum(top, logit_again(args, s, token, e));
         }
         top = max_lanes(top);
         if (has_expert) weight = softmax_share(logit, top);
@@ -1697,7 +2159,7 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
         if constexpr (!shape::kRenormalize) {
             share = 0.f;
 #pragma unroll 1
-            for (u32 e = lane; e < shape::kExperts; e += 32) share += softmax_share(load_logit(args, token, e), top);
+            for (u32 e = lane; e < shape::kExperts; e += 32) share += softmax_share(logit_again(args, s, token, e), top);
         }
         sum = sum_lanes(share);
     } else {
@@ -1705,14 +2167,25 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
         if constexpr (shape::kRenormalize) sum = sum_lanes(weight);
     }
     if (has_expert) s.weight[token][lane] = (sum == 0.f ? 0.f : device::divide_fast(weight, sum)) * shape::kRoutedScaling;
+    if constexpr (shape::kSharedExperts > 0) {
+        const u32 expert = shape::kExperts + lane;
+        if (expert >= shape::kAllExperts) return;
+        float share = 1.f;
+        if constexpr (shape::kSharedGate) {
+            const float gate = load_logit(args, token, shape::kExperts);
+            share = gate == gate ? sigmoid(gate) : 0.f;
+        }
+        s.selected[token][shape::kTopK + lane] = static_cast<u16>(expert);
+        s.weight[token][shape::kTopK + lane] = share;
+    }
 }
 
-// Makes the list of active experts, ascending. The producer warp.
+// Makes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
 //   Reads     expert_tokens
 //   Writes    active (experts and tokens), active_count
 //   Waits on  routed
 //   Signals   listed
-MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 lane) {
+MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
     device::mbarrier_wait(&s.barrier.routed, 0);
     u32 tokens[schedule::kLaneExperts];
     u32 present = 0;
@@ -1723,13 +2196,20 @@ MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 lane) {
     }
     const u32 mine = device::count_bits(present);
     u32 position = count_before<schedule::kLaneExperts>(mine, lane);
-    if (lane == 31) s.active_count = position + mine;
+    if (lane == 31) s.active_count = position + mine + shape::kSharedExperts;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
         if (tokens[j]) {
             s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
             s.active[position].tokens = tokens[j];
             ++position;
+        }
+    }
+    if constexpr (shape::kSharedExperts > 0) {
+        const u32 expert = shape::kExperts + lane, routed = device::shuffle(position, 31);
+        if (expert < shape::kAllExperts) {
+            s.active[routed + lane].expert = static_cast<u16>(expert);
+            s.active[routed + lane].tokens = 0xffffffffu >> (32 - tokens_of_launch);
         }
     }
     device::sync_warp();
@@ -1754,14 +2234,14 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
     device::sync_warp();
     if (lane == 0) device::mbarrier_arrive(&s.barrier.numbered);
 }
-#line 9 "monomoe.cu"
+#line 10 "monomoe.cu"
 
 
 
-static_assert(sizeof(SharedStorage) == 222336, "the generator and the kernel agree on shared memory");
+static_assert(sizeof(SharedStorage) == 179584, "the generator and the kernel agree on shared memory");
 
-// Warps 0 ... 7 quantize the input, then multiply; 8 ... 15 route, then quantize h; 16 and 17 publish h; the last one
-// requests weights.
+// Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
+// quantize h (unless it quantizes: the former copy the input, the latter round h); 16 and 17 publish h; the last one requests weights.
 constexpr u32 kFirstRequantWarp = schedule::kMmaWarps;
 constexpr u32 kFirstEpilogueWarp = kFirstRequantWarp + schedule::kRequantWarps;
 constexpr u32 kProducerWarp = kFirstEpilogueWarp + schedule::kEpilogueWarps;
@@ -1778,18 +2258,22 @@ MONOMOE_DEVICE void init_barriers(SharedStorage& s, u32 tokens, u32 warp) {
     device::mbarrier_init_fence();
 }
 
-// Routes tokens warp, warp + 8, ... One requant warp.
-MONOMOE_DEVICE void route(const Args& args, SharedStorage& s, Tracer& trace, LaneLogits& logits, u32 warp, u32 lane) {
-    u32 chosen[kRoutingRounds];
+// Selects the experts of tokens warp, warp + 8, ... One requant warp that has a token.
+MONOMOE_DEVICE void select(const Args& args, SharedStorage& s, Tracer& trace, LaneLogits& logits, u32 (&chosen)[kRoutingRounds],
+                           u32 warp, u32 lane) {
 #pragma unroll
     for (u32 round = 0; round < kRoutingRounds; ++round) {
         const u32 token = warp + round * schedule::kRequantWarps;
         if (token >= args.tokens) break;
-        if (round) logits = load_logits(args, token, lane);
+        if (round || schedule::kRouterWeight) logits = logits_of(args, s, token, lane);
         chosen[round] = select_experts(s, logits, token, lane);
     }
     if (lane == 0) device::mbarrier_arrive(&s.barrier.routed);
     trace.mark(Event::kRouted);
+}
+
+// And their weights, which nobody waits for yet.
+MONOMOE_DEVICE void weigh(const Args& args, SharedStorage& s, const u32 (&chosen)[kRoutingRounds], u32 warp, u32 lane) {
 #pragma unroll
     for (u32 round = 0; round < kRoutingRounds; ++round) {
         const u32 token = warp + round * schedule::kRequantWarps;
@@ -1812,10 +2296,10 @@ MONOMOE_DEVICE void multiply(const Args& args, SharedStorage& s, Tracer& trace, 
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
-monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d56x256x4(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
+monomoe_qwen3_5_122b_t8_g128_u64x1024x3_d64x512x4(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens
 ) {
-    const Args args = {x, logits, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,
+    const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,
         nullptr};
     SharedStorage& s = device::shared_storage<SharedStorage>();
     const u32 thread = device::thread_index(), warp = thread / 32, lane = thread % 32, cta = device::cta_index();
@@ -1825,40 +2309,48 @@ monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d56x256x4(const device::Bf16* x, co
     const bool requant = warp >= kFirstRequantWarp && warp < kFirstEpilogueWarp;
     const bool routes = requant && warp - kFirstRequantWarp < tokens;
     LaneLogits lane_logits;
-    if (routes) lane_logits = load_logits(args, warp - kFirstRequantWarp, lane);
-    QuantizeClaim claim;
-    claim.first = 0xffffffffu;
-    if (warp < kFirstRequantWarp) claim.load(args, warp * QuantizeClaim::kPairs, lane);
+    if (routes && !schedule::kRouterWeight) lane_logits = load_logits(args, warp - kFirstRequantWarp, lane);
+    InputPair pair = InputPair::first(cta, warp);
+    if (shape::quantizes() && warp < kFirstRequantWarp) pair.load(args, lane);
+    const bool keeps_epoch = thread == kFirstEpilogueWarp * 32;
+    if (keeps_epoch) open_epoch(args, s);
     if (lane == 0) init_barriers(s, tokens, warp);
-    if (thread == 0) s.next_pair = schedule::kMmaWarps * QuantizeClaim::kPairs;
     for (u32 i = thread; i < 32 * schedule::kLaneExperts; i += schedule::kThreads) s.expert_tokens[i] = 0;
     device::sync_cta();
     trace.mark(Event::kSynced);
 
-    if (warp < kFirstEpilogueWarp) {
-        if (routes) route(args, s, trace, lane_logits, warp - kFirstRequantWarp, lane);
-        quantize_inputs(args, s, claim, lane);
+    if (warp < kFirstRequantWarp) {
+        if constexpr (shape::quantizes()) {
+            quantize_inputs(args, s, pair, lane);
+        } else {
+            copy_inputs(args, s, warp, lane);
+        }
         trace.mark(Event::kQuantized);
         device::mbarrier_wait(&s.barrier.listed, 0);
-        if (requant) {
-            device::mbarrier_wait(&s.barrier.weighted, 0);
-            device::mbarrier_wait(&s.barrier.numbered, 0);
-            device::mbarrier_wait(&s.barrier.up_ending, 0);  // polling earlier would only compete with the weight stream
-            requantize(args, s, trace, cta, warp - kFirstRequantWarp, lane);
-        } else {
-            multiply(args, s, trace, cta, warp, lane);
-        }
+        multiply(args, s, trace, cta, warp, lane);
+    } else if (requant) {
+        const u32 which = warp - kFirstRequantWarp;
+        u32 chosen[kRoutingRounds];
+        if (routes) select(args, s, trace, lane_logits, chosen, which, lane);
+        if constexpr (shape::quantizes()) receive_inputs(args, s, which, lane);
+        trace.mark(Event::kReceived);
+        if (routes) weigh(args, s, chosen, which, lane);
+        device::mbarrier_wait(&s.barrier.listed, 0);
+        device::mbarrier_wait(&s.barrier.weighted, 0);
+        device::mbarrier_wait(&s.barrier.numbered, 0);
+        device::mbarrier_wait(&s.barrier.up_ending, 0);  // polling earlier would only compete with the weight stream
+        requantize(args, s, trace, cta, which, lane);
     } else if (warp < kProducerWarp) {
-        if (warp == kFirstEpilogueWarp && lane == 0) open_epoch(args, s);
+        if (keeps_epoch) close_epoch(args, s);
+        clear_other_half(args, s, cta, thread - kFirstEpilogueWarp * 32, schedule::kEpilogueWarps * 32);
         device::mbarrier_wait(&s.barrier.listed, 0);
         if (warp == kFirstEpilogueWarp) number_rows(s, lane);
         device::mbarrier_wait(&s.barrier.numbered, 0);
-        clear_other_half(args, s, cta, thread - kFirstEpilogueWarp * 32, schedule::kEpilogueWarps * 32);
         publish_h(args, s, trace, cta, warp - kFirstEpilogueWarp, lane);
     } else {
         RingWriter ring(s);
-        list_experts(s, lane);
+        list_experts(s, tokens, lane);
         trace.mark(Event::kListed);
-        if (lane == 0) stream_weights(args, s, ring, trace, cta);
+        if (device::elect()) stream_weights(args, s, ring, trace, cta);
     }
 }
