@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -94,7 +95,7 @@ def test_shapes_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert [line.split()[0] for line in table.splitlines()[1:]] == names
     _, text, _ = ask(capsys, "shapes", "--format", "json")
-    assert json.loads(text) == [shape.to_dict() for shape in list_shapes()]
+    assert json.loads(text) == [asdict(shape) for shape in list_shapes()]
     _, text, _ = ask(capsys, "shapes", "--format", "csv")
     assert [row["name"] for row in csv.DictReader(io.StringIO(text))] == names
 
