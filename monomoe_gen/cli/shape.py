@@ -31,6 +31,8 @@ class _StatedType(click.ParamType):
             return key, json.loads(text)
         except ValueError:
             return key, text  # a word needs no quotes
+        except RecursionError:
+            self.fail(f"{key}: the value is nested too deeply", param, ctx)
 
 
 @click.group()
