@@ -71,6 +71,30 @@ class Pair:
     method: Method
 
 
+def select(
+    table: Table, models: Sequence[str], tokens: Sequence[int]
+) -> dict[str, dict[int, dispatch.Match]]:
+    """The kernel for each model and token count to compare.
+
+    ``models`` and ``tokens``: none means every one that the table was tuned for with packed
+    weights and logits given, which are all that is compared.
+
+    Raises:
+        NoKernel: the table has nothing for a model that is named, or for a token count.
+    """
+    tuned: dict[str, list[int]] = {}
+    for entry in table.entries:
+        if (entry.layout, entry.router) == ("packed", "logits"):
+            tuned.setdefault(entry.model, []).append(entry.tuned_at)
+    return {
+        model: {
+            count: dispatch.lookup(table, model, count)
+            for count in tokens or tuned.get(model) or (1,)
+        }
+        for model in dict.fromkeys(models) or sorted(tuned)
+    }
+
+
 def make_pairs(
     table: Table,
     rebuilt: Iterable[Rebuilt],
@@ -82,9 +106,8 @@ def make_pairs(
 ) -> tuple[list[Pair], dict[CellId, str]]:
     """The pairs of all cells, and the cells whose kernel does not compile, with the reason.
 
-    ``models`` and ``tokens``: none means every one that the table was tuned for with packed
-    weights, which are all that is compared. ``baseline`` is
-    the folder of a table; what it lacks, or holds damaged, is no baseline.
+    ``models`` and ``tokens`` are as `select` takes them. ``baseline`` is the folder of a table;
+    what it lacks, or holds damaged, is no baseline.
 
     Raises:
         NoKernel: the table has nothing for a model and token count.
@@ -94,12 +117,9 @@ def make_pairs(
     before = dispatch.load(baseline)
     pairs: list[Pair] = []
     failed: dict[CellId, str] = {}
-    for model in dict.fromkeys(models) or sorted({entry.model for entry in table.entries}):
-        packed = (e for e in table.entries if (e.model, e.layout) == (model, "packed"))
-        tuned = [entry.tuned_at for entry in packed]
+    for model, matches in select(table, models, tokens).items():
         records = tuning_db.read(tuning_db.database_path(table.device.slug, model, database))
-        for count in tokens or tuned:
-            match = dispatch.lookup(table, model, count)
+        for count, match in matches.items():
             found = kernels[match.kernel.id]
             assert found.source.spec, "only operator kernels are dispatched"
             old = _baseline_side(before, baseline, found.source.spec.shape, count)

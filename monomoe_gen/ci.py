@@ -182,7 +182,16 @@ def packages(compilers: Sequence[str] = ()) -> str:
 
 
 def workflow(service: str, label: str = LABEL, compilers: Sequence[str] = ()) -> str:
-    """The workflow's text; its GPU job runs on runners with ``label``."""
+    """The workflow's text; its GPU job runs on runners with ``label``.
+
+    Raises:
+        MonomoeError: ``label`` is no single word.
+    """
+    if not re.fullmatch(r"[A-Za-z](?:[A-Za-z0-9._:/-]*[A-Za-z0-9])?", label):
+        raise MonomoeError(
+            f"--label {label!r}: give one label of a runner, which begins with a letter and has "
+            "letters, digits and . _ : / - only"
+        )
     text = SERVICES[service].text
     return text.replace("@LABEL@", label).replace("@PACKAGES@", packages(compilers))
 
@@ -193,11 +202,12 @@ def write_workflow(
     """Writes the workflow.
 
     Raises:
-        MonomoeError: there is such a file and ``replace`` is false.
+        MonomoeError: there is such a file and ``replace`` is false, or `workflow` refuses.
     """
     if path.exists() and not replace:
         raise MonomoeError(
             f"{path} is there already; give --output for another name, or --force to replace it"
         )
+    text = workflow(service, label, compilers)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, workflow(service, label, compilers).encode())
+    write_atomically(path, text.encode())

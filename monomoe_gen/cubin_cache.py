@@ -38,7 +38,7 @@ def get(entry: str) -> tuple[bytes, str] | None:
         cubin = base64.b64decode(stored["cubin"], validate=True)
         if hashlib.sha256(cubin).hexdigest() == stored["sha256"]:
             return cubin, str(stored["log"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     return None
 

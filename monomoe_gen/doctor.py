@@ -11,9 +11,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from monomoe_gen import __version__, cubin_cache, dispatch, tuning_db
+from monomoe_gen import (
+    __version__,
+    c_header,
+    cubin_cache,
+    dispatch,
+    history,
+    noise,
+    report,
+    search_study,
+    tuning_db,
+)
 from monomoe_gen.compile import compiler_library, compiler_version
 from monomoe_gen.device import KNOWN, Device, current_device
+from monomoe_gen.emit import orphans
 from monomoe_gen.errors import EnvironmentProblem, MonomoeError
 from monomoe_gen.paths import data_dir, tuning_db_dir
 from monomoe_gen.render import render
@@ -25,6 +36,9 @@ LEAST_FREE_BYTES = 1 << 30
 _CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
 
 
+Status = Literal["ok", "note", "problem"]
+
+
 @dataclass(frozen=True)
 class Check:
     """One finding. A ``note`` limits what can be done here; a ``problem`` should be mended.
@@ -34,7 +48,7 @@ class Check:
 
     area: Literal["machine", "files"]
     subject: str
-    status: Literal["ok", "note", "problem"]
+    status: Status
     found: str
     todo: str = ""
 
@@ -65,6 +79,17 @@ def _checks(device: Device) -> Iterator[Check]:
     database = tuning_db_dir() / device.slug
     for path in sorted(database.glob("*.jsonl")):
         yield _records(path)
+    generated = data_dir("generated") / device.slug
+    readers: tuple[tuple[Path, Callable[[Path], object]], ...] = (
+        *((path, _shape) for path in sorted(data_dir("shapes").glob("*.yaml"))),
+        (database / noise.FILE, noise.read),
+        (database / search_study.FILE, search_study.read),
+        (tuning_db_dir() / history.FILE, history.read),
+        (generated / "anchors.json", report.read_anchors),
+        (generated / "bench.json", report.read_results),
+    )
+    for path, read in readers:
+        yield from _unreadable(path, read)
     yield from _table(device)
 
 
@@ -149,15 +174,28 @@ def _records(path: Path) -> Check:
     try:
         records = tuning_db.read(path)
         shape = load_shape(path.stem)
+        stale, every = _stale(shape, records)
     except MonomoeError as error:
         return Check("files", subject, "problem", str(error), "mend or remove the file")
-    stale, every = _stale(shape, records)
     text = f"{len(records)}, of {every} schedules"
     if stale:
         todo = f"`monomoe-gen tune --model {shape.name}` on the GPU measures them again"
         text += f", {stale} measured with older sources"
         return Check("files", subject, "note", text, todo)
     return Check("files", subject, "ok", f"{text}, all of the present sources")
+
+
+def _shape(path: Path) -> Shape:
+    return load_shape(path.stem)  # a shipped one: its name has to be the file's
+
+
+def _unreadable(path: Path, read: Callable[[Path], object]) -> Iterator[Check]:
+    """Nothing for a file that is fine, or that is not there."""
+    try:
+        if path.exists():
+            read(path)
+    except MonomoeError as error:
+        yield Check("files", path.name, "problem", str(error), "mend or remove the file")
 
 
 def _stale(shape: Shape, records: list[Record]) -> tuple[int, int]:
@@ -170,11 +208,19 @@ def _stale(shape: Shape, records: list[Record]) -> tuple[int, int]:
     return stale, len(hashes)
 
 
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 def _table(device: Device) -> Iterator[Check]:
     folder = dispatch.table_folder(device.slug)
     if not (folder / dispatch.FILE).exists():
         todo = "`monomoe-gen emit` makes it from the measurements"
-        yield Check("files", "dispatch table", "note", f"no {folder / dispatch.FILE}", todo)
+        status: Status = "problem" if any(folder.glob("*.cubin")) else "note"
+        yield Check("files", "dispatch table", status, f"no {folder / dispatch.FILE}", todo)
         return
     try:
         table = dispatch.load(folder)
@@ -186,10 +232,18 @@ def _table(device: Device) -> Iterator[Check]:
         try:
             dispatch.read_cubin(folder, kernel)
             shape = load_shape(kernel.shape.name)
-            if render(replace(kernel.spec, shape=shape)).sources_hash != kernel.sources_hash:
+            source = render(replace(kernel.spec, shape=shape))
+            if source.sources_hash != kernel.sources_hash:
                 wrong.append(f"{kernel.id}: made from older sources")
+            elif _text(folder / f"{kernel.id}.cu") != source.bundle():
+                wrong.append(f"{kernel.id}.cu: missing, or not what the templates give")
         except MonomoeError as error:
             wrong.append(str(error))
+    if _text(folder / c_header.FILE) != c_header.c_header(table):
+        wrong.append(f"{c_header.FILE}: missing, or not what the table gives")
+    wrong += [
+        f"{path.name}: no kernel of the table has this file" for path in orphans(folder, table)
+    ]
     models = len({entry.model for entry in table.entries})
     text = f"{len(table.entries)} entries of {models} models, {len(table.kernels)} kernels"
     if wrong:

@@ -50,6 +50,8 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ShapeError(str(path), "", f"cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ShapeError(str(path), "", f"is not JSON: {error}") from None
+    except RecursionError:
+        raise ShapeError(str(path), "", "is nested too deeply") from None
     if not isinstance(config, dict):
         raise ShapeError(str(path), "", "must hold one object, as a config.json does")
     return config

@@ -51,8 +51,10 @@ def load(path: Path) -> Objective:
     """
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise MonomoeError(f"{path} is not YAML: {error}") from None
+    except RecursionError:
+        raise MonomoeError(f"{path} is nested too deeply") from None
     if not isinstance(raw, dict) or not raw or set(raw) - {"tokens", "routing"}:
         raise MonomoeError(f"{path}: give `tokens` and `routing`, found {raw!r}")
     tokens = raw.get("tokens", TOKENS)

@@ -59,7 +59,8 @@ def dispatched_targets(
     """
     table = dispatch.load(folder)
     chosen: dict[str, list[int]] = {}
-    known = sorted({entry.model for entry in table.entries if entry.layout == layout})
+    given = (entry for entry in table.entries if entry.router == "logits")
+    known = sorted({entry.model for entry in given if entry.layout == layout})
     if not models and not known:
         raise NoKernel(
             f"{layout} weights on {table.device.name}",

@@ -90,7 +90,7 @@ def read_anchors(path: Path) -> Mapping[str, Any]:
         anchors["shapes"]
     except OSError as error:
         raise DatabaseError(path, 0, f"cannot be read: {error.strerror}; {hint}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DatabaseError(path, 0, f"holds no published figures ({error}); {hint}") from None
     return anchors
 

@@ -252,8 +252,10 @@ def _read(path: Path) -> Shape:
         values = yaml.safe_load(text)
     except OSError as error:
         raise ShapeError(str(path), "", f"cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ShapeError(str(path), "", f"is not YAML: {error}") from None
+    except RecursionError:
+        raise ShapeError(str(path), "", "is nested too deeply") from None
     if not isinstance(root, yaml.MappingNode):
         raise ShapeError(str(path), "", "must hold one mapping of field names to values")
     keys = [key.value for key, _ in root.value]

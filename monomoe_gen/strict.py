@@ -34,6 +34,8 @@ def read_json(kind: type[_T], path: Path) -> _T:
         raise DatabaseError(path, 0, f"is not UTF-8 text: {error.reason}") from None
     except json.JSONDecodeError as error:
         raise DatabaseError(path, error.lineno, f"is not JSON: {error.msg}") from None
+    except RecursionError:
+        raise DatabaseError(path, 0, "is nested too deeply") from None
     except _Problem as problem:
         raise DatabaseError(path, problem.line(text), str(problem)) from None
 

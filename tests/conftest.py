@@ -1,6 +1,15 @@
-"""Shared test set-up: tests marked ``gpu`` are skipped on a machine without a CUDA device."""
+"""Shared test set-up: tests marked ``gpu`` are skipped on a machine without a CUDA device.
+
+Workers of pytest-xdist have one thread each for torch and numpy: with more of them than cores, the
+many small products of these tests take more than ten times as long.
+"""
+
+import os
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before anything imports torch or numpy
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

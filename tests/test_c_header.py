@@ -63,6 +63,18 @@ def test_the_header_is_stable_whatever_the_tables_order() -> None:
     assert not [line for line in text.splitlines() if line != line.rstrip()]
 
 
+def test_kernels_with_the_router_inside_are_left_out() -> None:
+    table = make_table()
+    kernel, entry = table.kernels[0], table.entries[0]
+    inside = dataclasses.replace(kernel, id="inside", router="weight")
+    both = dispatch.Table(
+        table.device,
+        (*table.kernels, inside),
+        (*table.entries, dataclasses.replace(entry, kernel="inside", router="weight")),
+    )
+    assert c_header.c_header(both) == c_header.c_header(table)
+
+
 def test_a_template_that_asks_for_more_is_an_error(tmp_path: Path) -> None:
     (tmp_path / f"{c_header.FILE}.j2").write_text("${colour}\n")
     with pytest.raises(RenderError, match="colour"):

@@ -80,6 +80,15 @@ def test_init_ci_writes_where_the_service_looks_and_replaces_nothing(
     assert (tmp_path / "other.yml").read_text() == ci.workflow("gitlab", compilers=compilers)
 
 
+@pytest.mark.parametrize("label", ["", " ", "two words", "a, b", "-x", "a]", "a:", "7"])
+def test_a_label_is_one_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], label: str
+) -> None:
+    target = tmp_path / "other.yml"
+    assert cli.run(["init-ci", "gitlab", "--label", label, "-o", str(target)]) == 2
+    assert "give one label" in capsys.readouterr().err and not target.exists()
+
+
 @pytest.mark.parametrize(
     ("compilers", "packages"),
     [

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -13,9 +14,10 @@ import pytest
 
 from monomoe_gen import cli
 from monomoe_gen import emit as emit_module
+from monomoe_gen import objective as objectives
 from monomoe_gen import verify as verify_module
 from monomoe_gen.cli.options import schedule_text
-from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
 from monomoe_gen.errors import (
@@ -31,6 +33,7 @@ from monomoe_gen.errors import (
 )
 from monomoe_gen.shapes import list_shapes, load_shape
 from monomoe_gen.space import feasible
+from monomoe_gen.strict import read_json
 from monomoe_gen.verify import Finding
 
 COMMANDS = cli.monomoe_gen.commands
@@ -94,9 +97,29 @@ def test_shapes_in_three_formats(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert [line.split()[0] for line in table.splitlines()[1:]] == names
     _, text, _ = ask(capsys, "shapes", "--format", "json")
-    assert json.loads(text) == [shape.to_dict() for shape in list_shapes()]
+    assert json.loads(text) == [asdict(shape) for shape in list_shapes()]
     _, text, _ = ask(capsys, "shapes", "--format", "csv")
     assert [row["name"] for row in csv.DictReader(io.StringIO(text))] == names
+
+
+def test_what_is_nested_too_deeply_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep = "[" * 100_000
+    config, shape, objective = (tmp_path / name for name in ("config.json", "s.yaml", "o.yaml"))
+    for path in (config, shape, objective):
+        path.write_text(deep)
+    for arguments in (
+        ("shape", "import", str(config)),
+        ("shape", "import", str(config), "--set", f"a={deep}"),
+        ("space", "--model", str(shape)),
+    ):
+        code, _, err = ask(capsys, *arguments)
+        assert code == 2 and "nested too deeply" in err
+    with pytest.raises(MonomoeError, match="nested too deeply"):
+        objectives.load(objective)
+    with pytest.raises(DatabaseError, match="nested too deeply"):
+        read_json(Device, config)
 
 
 def test_space_counts_down_to_the_survivors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -231,6 +231,22 @@ def test_what_makes_no_sense_is_refused(world: World, arguments: tuple[str, ...]
     assert world.gpu.workers == 0
 
 
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize("what", [("--model", "toy"), ("--tokens", "32")])
+def test_what_selects_nothing_is_refused(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpu: bool,
+    what: tuple[str, str],
+) -> None:
+    if not gpu:
+        monkeypatch.setattr(device, "current_device", lambda: None)
+    assert cli.run(["check", *what]) == 2
+    assert "the table has" in capsys.readouterr().err
+    assert world.gpu.workers == 0
+
+
 def test_calibration_sets_the_threshold(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.gpu.noise = 0.02
     assert cli.run(["calibrate", "--processes", "6", "--format", "json"]) == 0

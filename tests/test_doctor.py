@@ -1,12 +1,13 @@
 """doctor finds what is planted, and says what to do about it."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from monomoe_gen import cli, cubin_cache, dispatch, doctor, tuning_db
+from monomoe_gen import c_header, cli, cubin_cache, dispatch, doctor, tuning_db
 from monomoe_gen.cli.output import print_rows
 from monomoe_gen.cli.serve import bar
 from monomoe_gen.device import DEFAULT, KNOWN, Device
@@ -120,6 +121,64 @@ def test_a_broken_table(place: Path) -> None:
     (folder / dispatch.FILE).write_text("{}")
     assert found("dispatch table").status == "problem"
     assert found("dispatch table").area == "files"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "shapes/broken.yaml",
+        f"tuning_db/{DEFAULT}/noise.json",
+        f"tuning_db/{DEFAULT}/search-study.json",
+        "tuning_db/history.jsonl",
+        f"generated/{DEFAULT}/anchors.json",
+        f"generated/{DEFAULT}/bench.json",
+    ],
+)
+def test_a_broken_file(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monomoe_gen.shapes.data_dir", lambda name: place / name)
+    path = place / name
+    path.parent.mkdir(parents=True)
+    path.write_text("[[1]]\n")
+    check = found(path.name)
+    assert (check.area, check.status) == ("files", "problem") and str(path) in check.found
+
+
+def test_a_table_is_what_lies_beside_it(place: Path) -> None:
+    folder = place / "generated" / DEFAULT
+    folder.mkdir(parents=True)
+    spec = KernelSpec(TOY, feasible(TOY, DEVICE)[0], 8)
+    source, cubin = render(spec), b"no code"
+    kernel = dispatch.Kernel(
+        id="toy",
+        kernel_name="k",
+        shape=TOY,
+        schedule=spec.schedule,
+        token_tile=8,
+        threads=1,
+        shared_bytes=1,
+        registers=1,
+        sources_hash=source.sources_hash,
+        compiler="nvrtc 0.0",
+        cubin_sha256=hashlib.sha256(cubin).hexdigest(),
+    )
+    table = dispatch.Table(DEVICE, (kernel,), ())
+    files = {
+        dispatch.FILE: dispatch.dump(table).encode(),
+        c_header.FILE: c_header.c_header(table).encode(),
+        "toy.cu": source.bundle().encode(),
+        "toy.cubin": cubin,
+    }
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    assert found("dispatch table").status == "ok", found("dispatch table").found
+    for name, data in files.items():
+        (folder / name).write_bytes(data + b"?")
+        assert found("dispatch table").status == "problem", name
+        (folder / name).unlink()
+        assert found("dispatch table").status == "problem", name
+        (folder / name).write_bytes(data)
+    (folder / "other.cubin").write_bytes(cubin)
+    assert "other.cubin: no kernel" in found("dispatch table").found
 
 
 @pytest.mark.parametrize(

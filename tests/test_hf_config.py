@@ -438,6 +438,10 @@ def test_the_command_prints_or_writes_a_shape_file(
     code, nothing, _ = ask(capsys, "shape", "import", path, "--name", "next", "-o", str(target))
     assert code == 0 and nothing == "" and target.read_text() == out
     assert load_shape(target) == shape_of(QWEN3_NEXT, "next")
+    again = ("shape", "import", path, "--name", "other", "-o", str(target))
+    code, _, err = ask(capsys, *again)
+    assert code == 2 and "--force" in err and target.read_text() == out
+    assert ask(capsys, *again, "--force")[0] == 0 and load_shape(target).name == "other"
     code, out, err = ask(capsys, "shape", "import", path, "--name", "next", "--shared-experts")
     assert code == 0 and "shared_experts: 1\nshared_gate: true\n" in out
     assert "one more column" in err

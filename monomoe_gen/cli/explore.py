@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from monomoe_gen.cli.options import (
@@ -28,7 +30,7 @@ def shapes(form: str) -> None:
     if form == "table":
         print_rows([_summary(shape) for shape in found], form)
     else:
-        print_rows([shape.to_dict() for shape in found], form)
+        print_rows([asdict(shape) for shape in found], form)
 
 
 def _summary(shape: Shape) -> dict[str, object]:

@@ -154,13 +154,14 @@ def check(
     from monomoe_gen.gate import Plan
     from monomoe_gen.gate_report import Report
 
+    names = [shape.name for shape in shapes]
+    _select(device, names, tokens or ())
     threshold, noise = _threshold(device, delta, timed=not untimed)
     before = _table_of(baseline, device)
     inspection = _inspect(device, before)
     run = None
     if not untimed:
         plan = Plan(processes, cap, blocks, threshold)
-        names = [shape.name for shape in shapes]
         run = _run(device, inspection, before, names, tokens or (), routings, plan)
         if not no_record:
             record(run, device)
@@ -177,6 +178,13 @@ def exit_code(report: Report, fail_on: Sequence[str]) -> int | None:
     found: set[str] = {remark.status for remark in report.remarks}
     found |= {result.verdict.value.lower() for result in (report.run.cells if report.run else ())}
     return next((code for name, code in CODES.items() if name in fail_on and name in found), None)
+
+
+def _select(device: Device, models: Sequence[str], tokens: Sequence[int]) -> None:
+    """Refuses, before anything is compiled or timed, what the table has nothing for."""
+    from monomoe_gen import candidates, dispatch
+
+    candidates.select(dispatch.load(dispatch.table_folder(device.slug)), models, tokens)
 
 
 def _writer(path: Path) -> Callable[[Report, Mapping[str, bool]], str]:

@@ -31,6 +31,8 @@ class _StatedType(click.ParamType):
             return key, json.loads(text)
         except ValueError:
             return key, text  # a word needs no quotes
+        except RecursionError:
+            self.fail(f"{key}: the value is nested too deeply", param, ctx)
 
 
 @click.group()
@@ -81,6 +83,7 @@ def shape() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write here instead of to stdout.",
 )
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 def import_(
     config: Path,
     tp: int,
@@ -92,12 +95,17 @@ def import_(
     source: str | None,
     device: Device,
     output: Path | None,
+    force: bool,
 ) -> None:
     """Make a shape from a Hugging Face config.json.
 
     What decides the result and is not in the file is asked for, never guessed. A model that the
     kernel does not compute is refused with the reason.
     """
+    if output is not None and output.exists() and not force:
+        raise click.UsageError(
+            f"{output} is there already; give --output another name, or --force to replace it"
+        )
     values = read_config(config)
     made = import_shape(
         values,
