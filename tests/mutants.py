@@ -326,7 +326,7 @@ MUTANTS = (
     Mutant(
         "packets are multiplied before they are there",
         MMA,
-        "if (device::all(!routed || (has_arrived(got.half[0]) && has_arrived(got.half[1])))) "
+        "if (device::all(!routed || (has_arrived(got.part[0]) && has_arrived(got.part[1])))) "
         "return got;",
         "return got;",
         unshared=True,
@@ -334,8 +334,8 @@ MUTANTS = (
     Mutant(
         "only half of a multiplied packet is waited for",
         MMA,
-        "has_arrived(got.half[0]) && has_arrived(got.half[1])",
-        "has_arrived(got.half[0])",
+        "has_arrived(got.part[0]) && has_arrived(got.part[1])",
+        "has_arrived(got.part[0])",
         unshared=True,
     ),
     Mutant(
@@ -355,14 +355,14 @@ MUTANTS = (
     Mutant(
         "packets are not cleared",
         HAND,
-        "schedule::kHiddenBlocks * static_cast<u32>(sizeof(InputPacket))",
-        "0",
+        "schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket))",
+        "0 : 0) * static_cast<u32>(sizeof(InputPacket))",
     ),
     Mutant(
         "the last packets are not cleared",
         HAND,
-        "schedule::kHiddenBlocks * static_cast<u32>(sizeof(InputPacket))",
-        "(schedule::kHiddenBlocks * static_cast<u32>(sizeof(InputPacket)) - 16)",
+        "schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket))",
+        "schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket)) - 16",
     ),
     Mutant(
         "the header is read behind the CTA-wide barrier",
