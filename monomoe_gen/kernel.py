@@ -223,9 +223,9 @@ def launch_moe(
 
         ``records`` is the buffer that a traced kernel, and no other, fills (see `trace.parse`).
 
-        Nothing is checked here: the tensors are contiguous, on the kernel's device and of the dtypes
-        the kernel was compiled for, B is within its capacity, and the workspace's halves are large
-        enough. Nothing is allocated.
+        Nothing is checked here: the tensors are contiguous, on the kernel's device and of the
+        dtypes the kernel was compiled for, B is within its capacity, and the workspace's halves are
+        large enough. Nothing is allocated.
     """
     kernel.launch(
         (
