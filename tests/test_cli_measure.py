@@ -15,11 +15,12 @@ from safetensors.torch import save_file
 from test_validation_report import CASE
 
 from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox, validation_report
-from monomoe_gen.cli import measure, validation
+from monomoe_gen.cli import measure
 from monomoe_gen.cli.options import TIMED_ROUTINGS, schedule_text
 from monomoe_gen.comparison import Agreement
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
+from monomoe_gen.paths import DATA_VARIABLE
 from monomoe_gen.patterns import ROUTINGS
 from monomoe_gen.protocol import Cell, CellErrors, Env, Event, Floor, Image, Measure, Weights
 from monomoe_gen.remeasure import Target
@@ -63,9 +64,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     (place / f"{spec.id}.cubin").write_bytes(CUBIN)
     (place / "anchors.json").write_text('{"shapes": {}}')
-    monkeypatch.setattr(dispatch, "data_dir", lambda name: tmp_path / name)
-    for module in (measure, validation):
-        monkeypatch.setattr(module, "data_dir", lambda name: tmp_path / name)
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
     return place
 
 

@@ -142,7 +142,7 @@ def test_a_shape_from_elsewhere_is_refused_before_the_search(
         "renormalize: true}"
     )
     assert cli.run(["tune", "--model", str(path)]) == 2
-    assert "copy its file there as toy.yaml" in capsys.readouterr().err
+    assert "shapes as toy.yaml, so that" in capsys.readouterr().err
     assert plans == []
 
 
