@@ -5,13 +5,12 @@ import itertools
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from monomoe_gen import cli, tuning_db
+from monomoe_gen import tuning_db
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.pages import analysis, tables
@@ -136,21 +135,6 @@ def test_only_models_with_times_are_loaded(tmp_path: Path, data: ModelData) -> N
     assert rate == 4555
     with pytest.raises(MonomoeError, match=r"glm-5.2-tp8.*tune"):
         load_models([load_shape("glm-5.2-tp8")], DEVICE, database=tmp_path)
-
-
-def test_without_plotly_the_command_says_what_to_install(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    data: ModelData,
-) -> None:
-    from monomoe_gen.pages import load
-
-    monkeypatch.setattr(load, "load_models", lambda *_, **__: ([data], None))
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    assert cli.run(["report", "-o", str(tmp_path)]) == 5
-    assert "[report]" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 PICTURE = (
