@@ -50,3 +50,9 @@ def test_environment_variables_and_extras_are_explained() -> None:
     extras = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     for extra in re.findall(r"^(\w+) = \[", extras, re.MULTILINE):
         assert f"`[{extra}]`" in contributing
+
+
+def test_every_command_is_introduced() -> None:
+    text = (TOP / "monomoe_gen" / "cli" / "README.md").read_text(encoding="utf-8")
+    introduction = text.partition("<!-- generated")[0]
+    assert set(re.findall(r"`([a-z-]+)`", introduction)) == set(cli.monomoe_gen.commands)
