@@ -171,6 +171,8 @@ CASES = (
     Case("report", "there are no times of any model on NVIDIA H200"),
     Case("report --model qwen3.5-122b", "there are no times of qwen3.5-122b"),
     Case("report --timeline none.svg", "'none.svg' does not exist"),
+    Case("report --model toy --timeline {empty}", "empty holds no .svg file; `monomoe-gen trace"),
+    Case("report --model toy --timeline {list.json}", "list.json is no SVG"),
     Case("report --model toy -o {out}", "[report]", ENVIRONMENT, missing="plotly"),
     Case("doctor --device abacus", "'abacus' is not known; choose from"),
 )
@@ -266,7 +268,7 @@ def test_message_and_exit_code(
         monkeypatch.setattr(remeasure, "current_device", lambda: KNOWN[DEFAULT])
     if case.missing:
         monkeypatch.setitem(sys.modules, case.missing, None)
-    if case.missing or "t4" in case.line:
+    if case.missing or "t4" in case.line or "report --model toy" in case.line:
         for model in ("toy", "qwen3.5-122b"):
             tuning_db.append(tuning_db.database_path(DEFAULT, model), record(1))
     code = cli.run(list(filled(case.line, place)))
