@@ -77,6 +77,7 @@ def test_the_wheel_holds_templates_shapes_and_kernels(wheel: Path) -> None:
             inside = archive.read(f"monomoe_gen/_data/{path.as_posix()}")
             assert inside == (TOP / path).read_bytes(), path
     assert names >= {"monomoe_gen/py.typed", "monomoe_gen/pages/page.html.j2"} | MODULES
+    assert wheel.name in (TOP / "README.md").read_text(encoding="utf-8")
     tops = {name.split("/")[0] for name in names}
     assert tops == {"monomoe_gen", f"monomoe_gen-{__version__}.dist-info"}
 
