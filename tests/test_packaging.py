@@ -185,5 +185,11 @@ def test_the_installed_package_works_and_stays_as_it_is(
 
     out, _ = installed.run("doctor", "--format", "csv", data=named)
     assert str(named / "tuning_db") in out and str(named / "generated") in out
-    assert list((installed.root / "elsewhere").iterdir()) == [] and not user.exists()
+    assert not user.exists()
+    installed.run("db", "merge", str(named / "tuning_db"))
+    installed.run("emit", "--model", "toy")
+    assert (user / "generated" / DEFAULT / dispatch.FILE).read_bytes() == (
+        named / "generated" / DEFAULT / dispatch.FILE
+    ).read_bytes()
+    assert list((installed.root / "elsewhere").iterdir()) == []
     assert installed.package() == before
