@@ -16,7 +16,8 @@ from typing import Literal
 
 from monomoe_gen.device import DEFAULT, Device
 from monomoe_gen.errors import DatabaseError, NoKernel
-from monomoe_gen.paths import data_dir
+from monomoe_gen.files import copy_folder
+from monomoe_gen.paths import data_dir, home
 from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.strict import read_json
@@ -116,8 +117,20 @@ class Match:
 
 
 def table_folder(gpu: str = DEFAULT) -> Path:
-    """The folder of the project's table for a GPU (its slug)."""
-    return data_dir("generated") / gpu
+    """Where the table for a GPU (its slug) is read: the user's own, else the one that ships."""
+    own, shipped = home() / "generated" / gpu, data_dir("generated") / gpu
+    return own if own.exists() or not shipped.exists() else shipped
+
+
+def writable_folder(gpu: str = DEFAULT) -> Path:
+    """Where the table for a GPU is written: the user's own folder, never that of an installation.
+
+    It begins as a copy of the one that ships, so that nothing is lost when it takes its place.
+    """
+    own, shipped = home() / "generated" / gpu, data_dir("generated") / gpu
+    if shipped.exists() and not own.exists():
+        copy_folder(shipped, own)
+    return own
 
 
 def lookup(

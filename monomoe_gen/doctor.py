@@ -26,7 +26,7 @@ from monomoe_gen.compile import compiler_library, compiler_version
 from monomoe_gen.device import KNOWN, Device, current_device
 from monomoe_gen.emit import orphans
 from monomoe_gen.errors import EnvironmentProblem, MonomoeError
-from monomoe_gen.paths import data_dir, tuning_db_dir
+from monomoe_gen.paths import tuning_db_dir
 from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape, load_shape
@@ -72,7 +72,7 @@ def _checks(device: Device) -> Iterator[Check]:
     yield _gpu()
     for subject, folder in (
         ("measurements", tuning_db_dir()),
-        ("generated", data_dir("generated")),
+        ("generated", dispatch.table_folder(device.slug)),
         ("compile cache", cubin_cache.folder()),
     ):
         yield _folder(subject, folder)

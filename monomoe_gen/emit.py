@@ -75,14 +75,14 @@ def emit(
     models stay. So do entries whose records speak of older sources: they are named in the notes.
     A folder that has lost its table is rebuilt for every recorded model. One emission at a time
     works in a folder; another one waits.
-    `database` and `folder` default to the project's ``tuning_db`` and ``generated/<gpu>``.
+    `database` and `folder` default to ``tuning_db`` and ``generated/<gpu>`` of `paths.home`.
 
     Raises:
         MonomoeError: there is nothing to dispatch.
         CompileError: a chosen kernel does not compile here.
         EnvironmentProblem: no usable NVRTC.
     """
-    folder = folder or dispatch.table_folder(device.slug)
+    folder = folder or dispatch.writable_folder(device.slug)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _alone_in(folder):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -25,3 +27,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copies under a temporary name, then renames; a ``target`` that appears meanwhile stays."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name[:40]}.") as place:
+        made = shutil.copytree(source, Path(place) / target.name, copy_function=shutil.copyfile)
+        try:
+            made.rename(target)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise

@@ -1,7 +1,9 @@
-"""Where the data folders are (checkout or installed package); how workers find the package."""
+"""Where things are: what ships with the package, what its user makes, how workers find it."""
 
 import os
 from pathlib import Path
+
+DATA_VARIABLE = "MONOMOE_DATA"
 
 _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent
@@ -13,13 +15,34 @@ def checkout() -> Path | None:
 
 
 def data_dir(name: str) -> Path:
-    """The folder ``name`` ("templates", "shapes" or "generated") that belongs to this package."""
+    """The folder ``name`` ("templates", "shapes" or "generated") that ships with this package."""
     return (checkout() or _PACKAGE / "_data") / name
 
 
+def home() -> Path:
+    """Where ``shapes``, ``tuning_db`` and ``generated`` of the user lie, and are written.
+
+    The folder that ``MONOMOE_DATA`` names; else the checkout; else the user's data folder.
+    """
+    chosen = os.environ.get(DATA_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    top = checkout()
+    if top:
+        return top
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("monomoe-gen"))
+
+
 def tuning_db_dir() -> Path:
-    """The measurements: in the checkout, else under the current folder (a wheel carries none)."""
-    return (checkout() or Path.cwd()) / "tuning_db"
+    """The measurements."""
+    return home() / "tuning_db"
+
+
+def shape_dirs() -> tuple[Path, ...]:
+    """The folders of shape files: the user's, which goes first, and the one that ships."""
+    return tuple(dict.fromkeys((home() / "shapes", data_dir("shapes"))))
 
 
 def worker_environment() -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from monomoe_gen.errors import ShapeError
-from monomoe_gen.paths import data_dir
+from monomoe_gen.paths import shape_dirs
 
 SCALE_BLOCK = 128  # rows and columns that share one weight scale
 ROUTING_LANES = 32  # each lane of a warp owns ceil(experts / 32) consecutive experts
@@ -215,7 +215,9 @@ def _problems(s: Shape) -> Iterator[tuple[str, str]]:
 
 
 def load_shape(name_or_path: str | Path) -> Shape:
-    """A shipped shape by its name, or any shape file by its path (ending in .yaml or .yml).
+    """A known shape by its name, or any shape file by its path (ending in .yaml or .yml).
+
+    Known are the files of `paths.shape_dirs`; one of the user hides the shipped one of its name.
 
     Raises:
         ShapeError: no such shape, or a file that breaks a rule.
@@ -223,8 +225,7 @@ def load_shape(name_or_path: str | Path) -> Shape:
     text = os.fspath(name_or_path)
     if text.endswith((".yaml", ".yml")):
         return _read(Path(text))
-    folder = data_dir("shapes")
-    known = sorted(p.stem for p in folder.glob("*.yaml"))
+    known = _known()
     if text not in known:
         raise ShapeError(
             text,
@@ -232,15 +233,21 @@ def load_shape(name_or_path: str | Path) -> Shape:
             f"no such shape; known are {', '.join(known) or 'none'}. Give one of these names or "
             "the path of a .yaml file",
         )
-    shape = _read(folder / f"{text}.yaml")
+    shape = _read(known[text])
     if shape.name != text:
-        raise ShapeError(f"{folder / text}.yaml", "name", f"must be {text!r}, found {shape.name!r}")
+        raise ShapeError(str(known[text]), "name", f"must be {text!r}, found {shape.name!r}")
     return shape
 
 
 def list_shapes() -> list[Shape]:
-    """All shipped shapes, sorted by name."""
-    return [load_shape(path.stem) for path in sorted(data_dir("shapes").glob("*.yaml"))]
+    """All known shapes, sorted by file name."""
+    return [load_shape(name) for name in _known()]
+
+
+def _known() -> dict[str, Path]:
+    """The files of the known shapes by name, in the order of the file names."""
+    found = {path.stem: path for folder in reversed(shape_dirs()) for path in folder.glob("*.yaml")}
+    return dict(sorted(found.items(), key=lambda item: item[1].name))
 
 
 def _read(path: Path) -> Shape:

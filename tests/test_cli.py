@@ -189,37 +189,6 @@ def test_exit_codes_of_errors(
     assert "Traceback" not in err
 
 
-def test_a_path_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = ask(
-        capsys, "draw", "--model", "qwen3.5-35b", "--tokens", "1", "-o", "/none/x.svg"
-    )
-    assert code == 2
-    assert "/none/x.svg" in err
-    assert "Traceback" not in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("nonsense",), "No such command"),
-        (("tune", "--model", "qwen3.5-35b", "--seed", "-5"), "--seed"),
-        (("space",), "--model"),
-        (("space", "--model", "qwen9"), "no such shape; known are"),
-        (("space", "--model", "none.yaml"), "cannot be read"),
-        (("space", "--model", "qwen3.5-35b", "--device", "abacus"), "nvidia-h200"),
-        (("explain", "--model", "qwen3.5-35b", "--schedule", "grid=1"), "missing"),
-        (("explain", "--model", "qwen3.5-35b", "--schedule", "grid"), "cannot read"),
-        (("shapes", "--format", "xml"), "json"),
-    ],
-)
-def test_what_a_user_can_get_wrong(
-    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = ask(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-
-
 def test_a_shape_file_works_as_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text(
@@ -258,16 +227,6 @@ def test_compile_prints_resources_and_writes_the_cubin(
     assert row["status"] == "ok"
     assert row["threads"] > 0 and row["shared_bytes"] > 0
     assert path.read_bytes().startswith(b"\x7fELF")
-
-
-@pytest.mark.parametrize("command", ["render", "compile"])
-def test_an_infeasible_schedule_is_explained_instead_of_built(
-    command: str, legal: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused = legal.replace("grid=132", "grid=133")
-    code, out, err = ask(capsys, command, "--model", "qwen3.5-35b", "--schedule", refused)
-    assert (code, out) == (2, "")
-    assert "grid_is_resident" in err and "monomoe-gen explain" in err
 
 
 def test_emit_reports_what_changed(

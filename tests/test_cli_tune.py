@@ -106,24 +106,6 @@ def test_what_to_tune(plans: list[Plan]) -> None:
     assert plan.sampler == "random"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--budget", "soon"),
-        ("--budget", "0s"),
-        ("--trials", "0"),
-        ("--tokens", "0"),
-        ("--tokens", "33"),
-        ("--tokens", "1,,2"),
-        ("--routing", "random"),
-        ("--sampler", "luck"),
-    ],
-)
-def test_options_that_make_no_sense(arguments: tuple[str, ...], plans: list[Plan]) -> None:
-    assert cli.run(["tune", "--model", MODEL, *arguments]) == 2
-    assert plans == []
-
-
 def test_an_interrupted_run_ends_with_130(
     plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,19 +113,6 @@ def test_an_interrupted_run_ends_with_130(
     monkeypatch.setattr(tune_module, "tune", lambda plan, device, **_: stopped)
     assert cli.run(["tune", "--model", MODEL, "--format", "json"]) == 130
     assert len(json.loads(capsys.readouterr().out)) == 1
-
-
-def test_a_shape_from_elsewhere_is_refused_before_the_search(
-    plans: list[Plan], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "toy.yaml"
-    path.write_text(
-        "{name: toy, hidden: 1024, intermediate: 512, experts: 8, top_k: 2, scoring: softmax, "
-        "renormalize: true}"
-    )
-    assert cli.run(["tune", "--model", str(path)]) == 2
-    assert "copy its file there as toy.yaml" in capsys.readouterr().err
-    assert plans == []
 
 
 def test_without_a_gpu_the_first_line_says_so(

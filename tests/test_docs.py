@@ -39,3 +39,20 @@ def test_exit_codes_are_the_documented_ones() -> None:
     assert stated
     codes = re.findall(r"(?:^|, )(\d+) ", stated[1].replace("\n", " "))
     assert codes == ["0", "1", "2", "3", "4", "5", "6", "130"]
+
+
+def test_environment_variables_and_extras_are_explained() -> None:
+    contributing = (TOP / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    sources = "".join(p.read_text(encoding="utf-8") for p in (TOP / "monomoe_gen").rglob("*.py"))
+    variables = set(re.findall(r'"(MONOMOE_[A-Z_]+)"', sources))
+    assert set(re.findall(r"^\| `(MONOMOE_\w+)` ", contributing, re.MULTILINE)) == variables
+    project = (TOP / "pyproject.toml").read_text(encoding="utf-8")
+    extras = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    for extra in re.findall(r"^(\w+) = \[", extras, re.MULTILINE):
+        assert f"`[{extra}]`" in contributing
+
+
+def test_every_command_is_introduced() -> None:
+    text = (TOP / "monomoe_gen" / "cli" / "README.md").read_text(encoding="utf-8")
+    introduction = text.partition("<!-- generated")[0]
+    assert set(re.findall(r"`([a-z-]+)`", introduction)) == set(cli.monomoe_gen.commands)

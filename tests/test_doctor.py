@@ -13,6 +13,7 @@ from monomoe_gen.cli.serve import bar
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.doctor import Check
 from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.paths import DATA_VARIABLE
 from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.shapes import load_shape
@@ -26,9 +27,8 @@ TOY = load_shape("toy")
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Empty folders, a working compiler, no GPU."""
-    monkeypatch.setattr(doctor, "tuning_db_dir", lambda: tmp_path / "tuning_db")
-    monkeypatch.setattr(doctor, "data_dir", lambda name: tmp_path / name)
-    monkeypatch.setattr(dispatch, "data_dir", lambda name: tmp_path / name)
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(dispatch, "data_dir", lambda name: tmp_path / "nothing ships" / name)
     monkeypatch.setattr(doctor, "compiler_version", lambda: "nvrtc 0.0")
     monkeypatch.setattr(doctor, "compiler_library", lambda: "libnvrtc.so")
     monkeypatch.setattr(doctor, "current_device", lambda: None)

@@ -3,23 +3,27 @@
 import html
 import itertools
 import json
+import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trace_buffers import MMA, PRODUCER, Buffer
 
-from monomoe_gen import cli, tuning_db
+from monomoe_gen import tuning_db
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.pages import analysis, tables
+from monomoe_gen.pages import analysis, tables, timelines
 from monomoe_gen.pages.analysis import ModelData, Point
 from monomoe_gen.pages.load import load_models
+from monomoe_gen.pages.timelines import read_timelines
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible, removal_counts
+from monomoe_gen.timeline import COLOURS, timeline_svg
+from monomoe_gen.trace import Event
 from monomoe_gen.tuning_db import Binary, Errors, Record, Time
 
 DEVICE = KNOWN[DEFAULT]
@@ -138,25 +142,53 @@ def test_only_models_with_times_are_loaded(tmp_path: Path, data: ModelData) -> N
         load_models([load_shape("glm-5.2-tp8")], DEVICE, database=tmp_path)
 
 
-def test_without_plotly_the_command_says_what_to_install(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    data: ModelData,
+def picture(title: str) -> str:
+    """A timeline of a launch that never was."""
+    made = Buffer()
+    for cta in range(2):
+        made.mark(cta, MMA, Event.STAGE_FULL, 0, 2 + cta)
+        made.mark(cta, MMA, Event.STAGE_DONE, 0, 3.5 + cta)
+        made.mark(cta, PRODUCER, Event.ISSUED, 0, 1.5 + cta)
+    return timeline_svg(made.parse(), title)
+
+
+def test_timelines_of_files_and_folders_are_titled(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    (folder / "a.svg").write_text(picture("toy, 1 tokens"))
+    (folder / "b.svg").write_text(picture("toy, 4 < 5 tokens"))
+    (folder / "a.json.gz").write_bytes(b"")
+    (tmp_path / "again.svg").write_text(picture("toy, 1 tokens"))
+    (tmp_path / "bare.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    found = read_timelines([folder], [])
+    assert list(found) == ["toy, 1 tokens", "toy, 4 < 5 tokens"]
+    assert found["toy, 1 tokens"] == picture("toy, 1 tokens")
+    again = [folder, tmp_path / "again.svg", folder / "b.svg", tmp_path / "bare.svg"]
+    assert list(read_timelines(again, [])) == [
+        f"toy, 1 tokens: {folder / 'a.svg'}",
+        "toy, 4 < 5 tokens",
+        f"toy, 1 tokens: {tmp_path / 'again.svg'}",
+        "bare",
+    ]
+
+
+def test_timelines_that_ship_are_shown_with_their_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from monomoe_gen.pages import load
+    monkeypatch.setattr(timelines, "data_dir", lambda name: tmp_path / name)
+    assert read_timelines([], ["toy"]) == {}
+    folder = tmp_path / "templates" / "traces"
+    folder.mkdir(parents=True)
+    for name in ("toy-b1-g4", "toy-more-b1-g4"):
+        (folder / f"{name}.svg").write_text(picture(name))
+    assert list(read_timelines([], ["toy"])) == ["toy-b1-g4"]
+    assert len(read_timelines([], ["toy", "toy-more"])) == 2
 
-    monkeypatch.setattr(load, "load_models", lambda *_, **__: ([data], None))
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    assert cli.run(["report", "-o", str(tmp_path)]) == 5
-    assert "[report]" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
-
-PICTURE = (
-    '<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="90"><rect width="1200" '
-    'height="90" fill="#2563eb"/></svg>'
-)
+def test_the_legend_names_every_role_in_its_colour(text: str) -> None:
+    section = text.partition('id="timelines"')[2].partition("<article")[0]
+    for role, colour in COLOURS.items():
+        assert re.search(rf'fill="{colour}"/></svg> {role.value} \(\d+\): ', section)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +196,7 @@ def text(data: ModelData) -> str:
     pytest.importorskip("plotly")
     from monomoe_gen.pages.page import page
 
-    return page([data], DEVICE, 4555, {"toy, 4 tokens": PICTURE})
+    return page([data], DEVICE, 4555, {"toy, 4 tokens": picture("toy, 4 tokens")})
 
 
 def test_the_page_needs_no_network(text: str) -> None:

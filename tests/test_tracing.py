@@ -125,35 +125,6 @@ def test_without_a_schedule_the_dispatched_kernel_is_traced(
     assert gpu.requests[0].tokens == 8
 
 
-def test_without_a_gpu_nothing_is_traced(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(remeasure, "current_device", lambda: None)
-    assert cli.run(["trace", "--model", SHAPE.name, "--tokens", "1"]) == 5
-    assert "no CUDA device" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--tokens", "9", "--schedule", TEXT], "larger --token-tile"),
-        (["--tokens", "1", "--schedule", TEXT.replace("1024", "1000")], "up_stage_divides_hidden"),
-        (["--tokens", "33"], "33 is not in the range"),
-        (["--tokens", "1", "--launches", "33"], "33 is not in the range"),
-        ([], "Missing option '--tokens'"),
-    ],
-)
-def test_what_cannot_be_traced_is_refused(
-    gpu: type[FakeSandbox],
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert cli.run(["trace", "--model", SHAPE.name, *arguments]) == 2
-    assert message in capsys.readouterr().err
-    assert gpu.requests == []
-
-
 def test_missing_events_are_admitted(gpu: type[FakeSandbox], tmp_path: Path) -> None:
     buffer = Buffer(128)
     for i in range(RECORDS):

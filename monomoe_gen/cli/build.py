@@ -21,6 +21,7 @@ from monomoe_gen.cli.options import (
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import CompileError
+from monomoe_gen.files import write_atomically
 from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
@@ -118,6 +119,8 @@ def compile_command(
     else:
         raise click.UsageError("give --model and --schedule, or --dispatched")
     outcomes = _compile(sources, device)
+    if output and not isinstance(outcomes[0], CompileError):
+        write_atomically(output, outcomes[0].cubin)
     print_rows(
         [_resources(source, outcome) for source, outcome in zip(sources, outcomes, strict=True)],
         form,
@@ -125,8 +128,6 @@ def compile_command(
     for outcome in outcomes:
         if isinstance(outcome, CompileError):
             raise outcome
-        if output:
-            output.write_bytes(outcome.cubin)
 
 
 def _dispatched_sources(device: Device) -> list[Source]:

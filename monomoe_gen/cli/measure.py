@@ -23,7 +23,6 @@ from monomoe_gen.cli.options import (
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, Device
-from monomoe_gen.paths import data_dir
 from monomoe_gen.report import (
     merge_results,
     read_anchors,
@@ -95,7 +94,7 @@ def bench(
         _refresh(readme)
         return None
     from monomoe_gen import bench as timing
-    from monomoe_gen import jobs, remeasure
+    from monomoe_gen import dispatch, jobs, remeasure
 
     device = remeasure.require_device()
     targets = targets_of(device, shapes, tokens, schedule, token_tile, layout)
@@ -129,7 +128,7 @@ def bench(
     if write and code is not None:
         say("nothing is written: not every kernel gave a time")
     elif write:
-        path = data_dir("generated") / device.slug / RESULTS
+        path = dispatch.writable_folder(device.slug) / RESULTS
         write_results(path, merge_results(read_results(path), results))
         say(f"wrote {path}")
         if readme:
@@ -138,7 +137,9 @@ def bench(
 
 
 def _refresh(readme: Path) -> None:
-    folder = data_dir("generated") / DEFAULT
+    from monomoe_gen.dispatch import table_folder
+
+    folder = table_folder(DEFAULT)
     table = results_table(read_results(folder / RESULTS), read_anchors(folder / ANCHORS))
     text = readme.read_text(encoding="utf-8")
     readme.write_text(replace_results(text, table), encoding="utf-8")

@@ -9,6 +9,7 @@ import click
 from monomoe_gen.cli.options import device_option, models_option
 from monomoe_gen.cli.output import progress, say
 from monomoe_gen.device import Device
+from monomoe_gen.files import write_atomically
 from monomoe_gen.shapes import Shape
 
 
@@ -26,9 +27,11 @@ from monomoe_gen.shapes import Shape
 @click.option(
     "--timeline",
     "timelines",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, path_type=Path),
     multiple=True,
-    help="Show this SVG, which `trace` or `draw` wrote; may be repeated.",
+    metavar="PATH",
+    help="Show this SVG, which `trace` or `draw` wrote, or all of a folder; may be repeated. "
+    "Default: those in templates/traces.",
 )
 def report(
     shapes: tuple[Shape, ...], device: Device, output: Path, timelines: tuple[Path, ...]
@@ -39,14 +42,15 @@ def report(
     """
     from monomoe_gen.pages.load import load_models
     from monomoe_gen.pages.page import page
+    from monomoe_gen.pages.timelines import read_timelines
 
     with progress("reading", None) as step:
         models, read_gb_s = load_models(shapes, device, done=step)
-    pictures = {path.stem: path.read_text(encoding="utf-8") for path in timelines}
+    pictures = read_timelines(timelines, [data.shape.name for data in models])
     text = page(models, device, read_gb_s, pictures)
     output.mkdir(parents=True, exist_ok=True)
     path = output / "index.html"
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, text.encode())
     say(f"wrote {path}, {len(text) / 1e6:.1f} MB")
 
 

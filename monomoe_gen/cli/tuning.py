@@ -16,7 +16,7 @@ from monomoe_gen.cli.options import (
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device
 from monomoe_gen.errors import ShapeError
-from monomoe_gen.paths import data_dir
+from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
 from monomoe_gen.schedule import Layout
@@ -76,8 +76,11 @@ def tune(
     Every measurement is kept in tuning_db/ at once, so a second run goes on where the first one
     stopped. Ctrl-C once stops after the current candidate. Without a GPU the recorded measurements
     are searched instead, and nothing is timed.
+
+    tuning_db/ and generated/ lie in the folder that MONOMOE_DATA names; by default in the checkout,
+    or for an installed package in the user's data folder, which `doctor` prints.
     """
-    _require_shipped(shape)
+    _require_known(shape)
     from monomoe_gen.campaign import Plan
 
     if budget_s is None and trials is None:
@@ -99,13 +102,13 @@ def tune(
     return INTERRUPTED if report.interrupted else None
 
 
-def _require_shipped(shape: Shape) -> None:
+def _require_known(shape: Shape) -> None:
     """The dispatch table finds a shape by its name: better to fail now than after the search."""
     if shape not in list_shapes():
         raise ShapeError(
             shape.name,
             "",
-            f"is not the shape of that name in {data_dir('shapes')}; copy its file there as "
+            f"is not the known shape of that name; copy its file to {home() / 'shapes'} as "
             f"{shape.name}.yaml, so that the dispatch table can refer to it",
         )
 

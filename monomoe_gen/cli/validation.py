@@ -19,7 +19,6 @@ from monomoe_gen.cli.options import (
     tokens_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, say
-from monomoe_gen.paths import data_dir
 from monomoe_gen.schedule import Layout, Schedule
 from monomoe_gen.shapes import Shape
 
@@ -99,7 +98,7 @@ def validate(
     dequantized and with unquantized weights, the same of the published quantized operator, and how
     closely the kernel follows the reference that rounds where it rounds.
     """
-    from monomoe_gen import validation_report
+    from monomoe_gen import dispatch, validation_report
     from monomoe_gen.remeasure import require_device
 
     if folder is not None and files:
@@ -114,8 +113,12 @@ def validate(
 
     def finish(env: Env, outcomes: Sequence[tuple[Target, Outcome]], seconds: float) -> None:
         report = _report(env, outcomes)
-        default = data_dir("generated") / device.slug / validation_report.FOLDER
-        place = default if folder == _DEFAULT_FOLDER else Path(str(folder))
+        default = folder == _DEFAULT_FOLDER
+        place = (
+            dispatch.writable_folder(device.slug) / validation_report.FOLDER
+            if default
+            else Path(str(folder))
+        )
         page = validation_report.write(place, report)
         problems = report.problems
         failed.extend(problems)

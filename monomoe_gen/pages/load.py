@@ -7,9 +7,9 @@ from pathlib import Path
 
 from monomoe_gen import search_study, tuning_db
 from monomoe_gen.device import Device
+from monomoe_gen.dispatch import table_folder
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.pages.analysis import ModelData
-from monomoe_gen.paths import data_dir
 from monomoe_gen.report import read_anchors, read_results
 from monomoe_gen.shapes import Shape, list_shapes
 from monomoe_gen.space import removal_counts
@@ -29,7 +29,7 @@ def load_models(
         MonomoeError: one of `shapes`, or every model, has no timed record on this device.
         DatabaseError: a file that cannot be read.
     """
-    folder = generated or data_dir("generated") / device.slug
+    folder = generated or table_folder(device.slug)
     results = read_results(folder / "bench.json")
     anchors_path = folder / "anchors.json"
     anchors = read_anchors(anchors_path) if anchors_path.exists() else {"shapes": {}}

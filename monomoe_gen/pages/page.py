@@ -18,6 +18,7 @@ from monomoe_gen.device import Device
 from monomoe_gen.pages import result_plots, search_plots, tables
 from monomoe_gen.pages.analysis import ModelData
 from monomoe_gen.pages.plot import Figure, plotly_script
+from monomoe_gen.pages.timelines import legend
 from monomoe_gen.search_study import STARTS, Study
 
 _WIDE = 880
@@ -57,6 +58,8 @@ class Section:
     title: str
     remark: str
     blocks: Sequence[Block]
+    legend: Mapping[str, str] = field(default_factory=dict)
+    """Colours of the section's pictures, by what they stand for."""
 
 
 def page(
@@ -154,8 +157,11 @@ def _timelines(timelines: Mapping[str, str]) -> Section:
         Block(f"timeline-{i}", title, "", min_width=_WIDE, picture=svg)
         for i, (title, svg) in enumerate(timelines.items())
     ]
-    remark = "Launches as they were traced or, where they say so, as the cost model draws them."
-    return Section("timelines", "Timelines", remark, blocks)
+    remark = (
+        "Launches as they were traced or, where they say so, as the cost model draws them. In a "
+        "trace a row is a warp, pale while it waits; its colour tells what it is for."
+    )
+    return Section("timelines", "Timelines", remark, blocks, legend())
 
 
 def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
