@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from serving import TINY, make_table
 
 from monomoe_gen.dispatch import Table
@@ -70,3 +72,62 @@ def test_the_switch_has_three_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(vllm.SWITCH, "off")
     with pytest.raises(MonomoeError, match="MONOMOE_VLLM must be one of 0, 1, reference"):
         vllm.mode()
+
+
+def routed_experts(moe: dict[str, Any] | None = None, **changes: Any) -> SimpleNamespace:
+    """What the plugin reads of vLLM's layer."""
+    config = {
+        "num_experts": 8, "num_local_experts": 8, "experts_per_token": 2, "hidden_dim": 256,
+        "hidden_dim_unpadded": 256, "intermediate_size_per_partition": 128, "has_bias": False,
+        "in_dtype": torch.bfloat16, "router_logits_dtype": torch.bfloat16,
+        "activation": SimpleNamespace(value="silu"),
+    }  # fmt: skip
+    layer = {
+        "scoring_func": "softmax", "renormalize": True, "use_grouped_topk": False,
+        "num_expert_group": None, "topk_group": None, "custom_routing_function": None,
+        "routed_scaling_factor": 1.0, "e_score_correction_bias": None,
+        "apply_router_weight_on_input": False, "swiglu_limit": None, "swiglu_alpha": None,
+        "swiglu_beta": None,
+    }  # fmt: skip
+    return SimpleNamespace(moe_config=SimpleNamespace(**config | (moe or {})), **layer | changes)
+
+
+@pytest.fixture
+def no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm, "_captures_experts", lambda: False)
+
+
+def test_vllms_layer_is_described(no_capture: None) -> None:
+    assert vllm.describe(routed_experts()) == layer()
+    grouped = {"use_grouped_topk": True, "num_expert_group": 4, "topk_group": 2}
+    biased = {"e_score_correction_bias": torch.zeros(8), "routed_scaling_factor": 2.5}
+    described = vllm.describe(routed_experts(scoring_func="sigmoid", **grouped, **biased))
+    expected = {"expert_bias": True, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}
+    assert described == layer(scoring="sigmoid", **expected)
+    one_group = {"use_grouped_topk": True, "num_expert_group": 1, "topk_group": 1}
+    assert vllm.describe(routed_experts(**one_group)) == layer()
+
+
+@pytest.mark.parametrize(
+    ("moe", "changes", "words"),
+    [
+        ({"num_local_experts": 4}, {}, "expert parallelism"),
+        ({"has_bias": True}, {}, "biases of the projections"),
+        ({"in_dtype": torch.float16}, {}, "activations that are not bf16"),
+        ({"hidden_dim_unpadded": 200}, {}, "padding of the hidden dimension"),
+        ({}, {"custom_routing_function": print}, "routing function"),
+        ({}, {"apply_router_weight_on_input": True}, "router weights applied to the input"),
+        ({}, {"swiglu_limit": 7.0}, "SwiGLU"),
+        ({}, {"routed_scaling_factor": 2.5}, "scaling factor without an expert bias"),
+        (
+            {},
+            {"use_grouped_topk": True, "num_expert_group": 4, "topk_group": 2},
+            "scored by their best one",
+        ),
+    ],
+)
+def test_what_no_kernel_does_is_an_obstacle(
+    moe: dict[str, Any], changes: dict[str, Any], words: str, no_capture: None
+) -> None:
+    (obstacle,) = vllm.describe(routed_experts(moe, **changes)).obstacles
+    assert words in obstacle

@@ -82,14 +82,14 @@ def describe(layer: Any) -> Described:
     biased = layer.e_score_correction_bias is not None
     scaled = float(layer.routed_scaling_factor or 1.0)
     asks = {
-        "more experts than the router's or fewer (expert parallelism, fused shared experts)": (
+        "other experts than the router's (expert parallelism, fused shared experts)": (
             moe.num_local_experts != moe.num_experts
         ),
         "biases of the projections": moe.has_bias,
         "a routing function of the model's own": layer.custom_routing_function is not None,
         "router weights applied to the input": layer.apply_router_weight_on_input,
         "padding of the hidden dimension": moe.hidden_dim != moe.hidden_dim_unpadded,
-        "bf16 activations": moe.in_dtype != torch.bfloat16,
+        "activations that are not bf16": moe.in_dtype != torch.bfloat16,
         "vLLM's SwiGLU parameters": any(
             getattr(layer, f"swiglu_{name}") is not None for name in ("limit", "alpha", "beta")
         ),
