@@ -26,7 +26,7 @@ from monomoe_gen.compile import compiler_library, compiler_version
 from monomoe_gen.device import KNOWN, Device, current_device
 from monomoe_gen.emit import orphans
 from monomoe_gen.errors import EnvironmentProblem, MonomoeError
-from monomoe_gen.paths import tuning_db_dir
+from monomoe_gen.paths import shape_dirs, tuning_db_dir
 from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape, load_shape
@@ -79,9 +79,10 @@ def _checks(device: Device) -> Iterator[Check]:
     database = tuning_db_dir() / device.slug
     for path in sorted(database.glob("*.jsonl")):
         yield _records(path)
-    generated = data_dir("generated") / device.slug
+    generated = dispatch.table_folder(device.slug)
+    shapes = [path for folder in shape_dirs() for path in sorted(folder.glob("*.yaml"))]
     readers: tuple[tuple[Path, Callable[[Path], object]], ...] = (
-        *((path, _shape) for path in sorted(data_dir("shapes").glob("*.yaml"))),
+        *((path, _shape) for path in shapes),
         (database / noise.FILE, noise.read),
         (database / search_study.FILE, search_study.read),
         (tuning_db_dir() / history.FILE, history.read),
