@@ -135,7 +135,7 @@ def test_a_broken_table(place: Path) -> None:
     ],
 )
 def test_a_broken_file(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monomoe_gen.shapes.data_dir", lambda name: place / name)
+    monkeypatch.setattr(doctor, "shape_dirs", lambda: (place / "shapes",))
     path = place / name
     path.parent.mkdir(parents=True)
     path.write_text("[[1]]\n")
