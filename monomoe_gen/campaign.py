@@ -18,6 +18,7 @@ from monomoe_gen.jobs import Subject
 from monomoe_gen.ledger import Ledger
 from monomoe_gen.meter import Meter, Speed
 from monomoe_gen.protocol import Cell, Env
+from monomoe_gen.refute import Refuter
 from monomoe_gen.render import render
 from monomoe_gen.sandbox import Outcome, Sandbox
 from monomoe_gen.schedule import TOKEN_TILES, Layout, Schedule
@@ -26,6 +27,7 @@ from monomoe_gen.tuning_db import Record, Stage, Status
 from monomoe_gen.winner import Winner
 
 LOG_CHARS = 2000  # of a compiler's log in a record
+Failure = tuple[Status, str]
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Plan:
     """What to tune. Without ``budget_s`` and ``trials`` the whole space is measured.
 
     ``fresh`` measures again what the database already knows. ``sampler`` is one of
-    `samplers.SAMPLERS`. ``database`` and ``folder`` default
+    `samplers.SAMPLERS`. ``simulate`` is the number of seeds, for every policy, that the simulator
+    runs a kernel with before the GPU does; 0 leaves it out. ``database`` and ``folder`` default
     to the project's ``tuning_db`` and ``generated/<gpu>``.
     """
 
@@ -46,6 +49,7 @@ class Plan:
     seed: int = 0
     fresh: bool = False
     sampler: str = samplers.DEFAULT
+    simulate: int = 0
     database: Path | None = None
     folder: Path | None = None
 
@@ -121,25 +125,40 @@ class Campaign:
     sandbox: Sandbox
     floors: jobs.Floors
     observe: Callable[[Progress], object]
+    refuter: Refuter | None = None
     failures: Counter[str] = field(default_factory=Counter)
     meter: Meter = field(default_factory=Meter)
+    _simulated: set[Schedule] = field(default_factory=set)
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Tells the observer."""
         self.observe(Progress(stage, done, total, self.ledger.best(), dict(self.failures)))
 
-    def compile(self, schedule: Schedule) -> tuple[Subject, str]:
-        """A candidate with its binary, or with what the compiler said."""
+    def prepare(
+        self, schedule: Schedule, over: Callable[[], bool] = lambda: False
+    ) -> tuple[Subject, Failure | None]:
+        """A candidate, and why it may not run on the GPU, if so. ``over`` ends a simulation."""
+        subject, failure = self._compile(schedule)
+        if failure or self.refuter is None or schedule in self._simulated:
+            return subject, failure
+        finding = self.refuter.refute(subject.spec, over)
+        if finding:
+            return subject, ("infeasible", finding)
+        if finding is not None:
+            self._simulated.add(schedule)
+        return subject, None
+
+    def _compile(self, schedule: Schedule) -> tuple[Subject, Failure | None]:
         spec = self.ledger.spec(schedule)
         source = render(spec)
         began = time.monotonic()
         try:
             binary: KernelBinary | None = compile_source(source, self.device.arch)
-            problem = ""
+            failure: Failure | None = None
         except CompileError as error:
-            binary, problem = None, str(error)[:LOG_CHARS]
+            binary, failure = None, ("compile_error", str(error)[:LOG_CHARS])
         self.meter.compilation(time.monotonic() - began, bool(binary and binary.cached))
-        return Subject(spec, source.sources_hash, compiler_version(), binary), problem
+        return Subject(spec, source.sources_hash, compiler_version(), binary), failure
 
     def screen(self, subject: Subject) -> None:
         """Validates and times a candidate once, and records what came of it."""
@@ -185,7 +204,7 @@ class Campaign:
         return self.sandbox.env
 
 
-def _failure(outcome: Outcome) -> tuple[Status, str] | None:
+def _failure(outcome: Outcome) -> Failure | None:
     """Status and message of the first thing that went wrong, if anything did."""
     for cell in outcome.cells:
         if cell.status != "ok":

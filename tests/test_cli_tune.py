@@ -99,11 +99,11 @@ def test_how_much_to_spend(
 
 def test_what_to_tune(plans: list[Plan]) -> None:
     arguments = ["--tokens", "4,1", "--routing", "zipf", "--seed", "3", "--fresh"]
-    arguments += ["--sampler", "random"]
+    arguments += ["--sampler", "random", "--simulate", "2"]
     assert cli.run(["tune", "--model", MODEL, *arguments]) == 0
     (plan,) = plans
     assert (plan.tokens, plan.routing, plan.seed, plan.fresh) == ((1, 4), "zipf", 3, True)
-    assert plan.sampler == "random"
+    assert (plan.sampler, plan.simulate) == ("random", 2)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,7 @@ def test_what_to_tune(plans: list[Plan]) -> None:
         ("--tokens", "1,,2"),
         ("--routing", "random"),
         ("--sampler", "luck"),
+        ("--simulate", "-1"),
     ],
 )
 def test_options_that_make_no_sense(arguments: tuple[str, ...], plans: list[Plan]) -> None:

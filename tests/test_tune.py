@@ -13,7 +13,7 @@ import pytest
 from monomoe_gen import cost, cubin_cache, dispatch, finals, replay, tune, tuning_db
 from monomoe_gen.campaign import Plan, Progress, Report
 from monomoe_gen.device import KNOWN
-from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError
 from monomoe_gen.meter import Speed
 from monomoe_gen.protocol import (
     Cell,
@@ -498,6 +498,14 @@ def test_a_replay_without_records_is_refused(bench: Bench) -> None:
     with pytest.raises(EnvironmentProblem, match=r"nothing is recorded for qwen3\.5-35b"):
         bench.replay()
     assert bench.said[0].startswith("no CUDA device")
+
+
+def test_what_cannot_be_simulated_is_refused(bench: Bench) -> None:
+    with pytest.raises(MonomoeError, match=r"qwen3\.5-35b, whose launches of 8 tokens"):
+        bench.tune(simulate=1)
+    with pytest.raises(MonomoeError, match="there is no CUDA device here"):
+        bench.replay(simulate=1)
+    assert bench.gpu.workers == 0
 
 
 def test_a_replay_of_older_templates_keeps_the_table_and_says_so(bench: Bench) -> None:

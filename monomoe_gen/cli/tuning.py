@@ -57,6 +57,15 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     show_default=True,
     help="Chooses the next schedule when not all can be tried; see search-study.",
 )
+@click.option(
+    "--simulate",
+    type=click.IntRange(0),
+    metavar="SEEDS",
+    default=0,
+    show_default=True,
+    help="Have the simulator look for races and deadlocks in a kernel before the GPU runs it, with "
+    "so many seeds a policy; for small shapes only, see simulate.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
 def tune(
@@ -68,6 +77,7 @@ def tune(
     layout: Layout,
     seed: int,
     sampler: str,
+    simulate: int,
     fresh: bool,
     form: str,
 ) -> int | None:
@@ -92,6 +102,7 @@ def tune(
         seed=seed,
         fresh=fresh,
         sampler=sampler,
+        simulate=simulate,
     )
     report = _run(plan)
     print_rows(_rows(report), form, FORMATS)
