@@ -34,6 +34,7 @@ Failure = tuple[Status, str]
 class Plan:
     """What to tune. Without ``budget_s`` and ``trials`` the whole space is measured.
 
+    ``routing`` is a pattern, or the name of the captured one in ``trace_file``.
     ``fresh`` measures again what the database already knows. ``sampler`` is one of
     `samplers.SAMPLERS`. ``simulate`` is the number of seeds, for every policy, that the simulator
     runs a kernel with before the GPU does; 0 leaves it out. ``database`` and ``folder`` default
@@ -45,6 +46,7 @@ class Plan:
     budget_s: float | None = None
     trials: int | None = None
     routing: str = "uniform"
+    trace_file: Path | None = None
     layout: Layout = "packed"
     seed: int = 0
     fresh: bool = False
@@ -180,6 +182,7 @@ class Campaign:
             validate=validate,
             timed=self.floors.timed(effort) if timed else None,
             seed=self.plan.seed,
+            trace_file=self.plan.trace_file,
         )
         with self.meter.busy():
             outcome = self.sandbox.measure(request)

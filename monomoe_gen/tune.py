@@ -57,7 +57,8 @@ def tune(
     shape, tile = plan.shape, plan.token_tile
     refuter = None
     if plan.simulate:
-        options = plan.routing, plan.simulate, plan.layout
+        routing = "uniform" if plan.trace_file else plan.routing
+        options = routing, plan.simulate, plan.layout
         refuter = make_refuter(shape, tuple(plan.tokens), tile, *options)
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
     ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.layout)

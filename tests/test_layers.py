@@ -17,6 +17,7 @@ LAYERS = (
     ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict", "partition", "comparison"),
     ("programmatic",),
     ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
+    ("routing_trace",),
     ("schedule", "patterns", "compile_worker", "hf_config"),
     ("rules", "reference", "weights", "tuning_db", "search", "cost", "trace"),
     ("regress", "sass", "noise", "history", "ci", "winner", "t4", "objective", "ordered"),

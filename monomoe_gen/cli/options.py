@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -115,6 +116,19 @@ class RoutingsType(click.ParamType):
         return names
 
 
+def captured_routing(trace_file: Path, shape: Shape) -> str:
+    """The name of the routing in ``trace_file``, which is given in place of ``--routing``."""
+    from click.core import ParameterSource
+
+    from monomoe_gen.routing_trace import load
+
+    context = click.get_current_context()
+    for name in ("routing", "routings"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError("give --routing or --routing-trace, not both")
+    return load(trace_file, shape).name
+
+
 def schedule_option(required: bool = True) -> Decorator:
     """``--schedule`` as ``schedule``."""
     return click.option(
@@ -175,6 +189,13 @@ routings_option = click.option(
     show_default=True,
     metavar="NAME,NAME,...",
     help=f"How tokens choose experts in timed launches: {', '.join(TIMED_ROUTINGS)}.",
+)
+trace_file_option = click.option(
+    "--routing-trace",
+    "trace_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Time launches with captured routing, in place of --routing; tuning_db/README.md "
+    "describes the file.",
 )
 routing_option = click.option(
     "--routing",

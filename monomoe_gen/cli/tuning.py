@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monomoe_gen.cli.options import (
     DurationType,
+    captured_routing,
     layout_option,
     model_option,
     routing_option,
     tokens_option,
+    trace_file_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device
@@ -42,6 +45,7 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
+@trace_file_option
 @layout_option
 @click.option(
     "--seed",
@@ -74,6 +78,7 @@ def tune(
     budget_s: float | None,
     trials: int | None,
     routing: str,
+    trace_file: Path | None,
     layout: Layout,
     seed: int,
     sampler: str,
@@ -90,6 +95,9 @@ def tune(
     _require_shipped(shape)
     from monomoe_gen.campaign import Plan
 
+    if trace_file:
+        routing = captured_routing(trace_file, shape)
+        say(f"captured routing, recorded as {routing}")
     if budget_s is None and trials is None:
         budget_s = DEFAULT_BUDGET_S
     plan = Plan(
@@ -98,6 +106,7 @@ def tune(
         budget_s=budget_s or None,
         trials=trials,
         routing=routing,
+        trace_file=trace_file,
         layout=layout,
         seed=seed,
         fresh=fresh,
