@@ -67,7 +67,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is: ``stage`` search or final, candidates ``done`` of ``total``.
+    """Where a run is: ``stage`` search, final or confirm, candidates ``done`` of ``total``.
 
     ``best`` holds the fastest record so far of each token count, ``failures`` counts candidates by
     status.

@@ -140,6 +140,8 @@ class Ledger:
 
     def _note(self, schedule: Schedule, record: Record) -> None:
         self._records.append(record)
+        if record.stage == "confirm":
+            return
         if record.stage == "screen" and record.time_us:
             self._screened[schedule, record.tokens] = record
         old = self.record(schedule, record.tokens)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from monomoe_gen import cost, jobs, tuning_db
 from monomoe_gen.campaign import Campaign, Failure, Plan, Progress, Report
+from monomoe_gen.confirm import confirm
 from monomoe_gen.device import Device
 from monomoe_gen.emit import emit
 from monomoe_gen.finals import finals
@@ -86,8 +87,10 @@ def tune(
         campaign = Campaign(plan, device, ledger, box, floors, observe, refuter)
         deadline = began + plan.budget_s * (1 - FINAL_SHARE) if plan.budget_s else float("inf")
         measured = _search(campaign, search, deadline, stop)
-        if not stop.is_set():
+        while not stop.is_set():
             finals(campaign, stop)
+            if confirm(campaign, stop):
+                break
         restarts = box.restarts
         speed = campaign.meter.speed()
     emission = None

@@ -162,7 +162,7 @@ def _rows(report: Report) -> list[dict[str, Any]]:
             "ties": len(winner.ties),
         }
         for tokens, winner in report.winners.items()
-        if (record := winner.record).time_us
+        if (record := winner.carried).time_us
     ]
 
 
