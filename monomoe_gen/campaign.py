@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from monomoe_gen import jobs, samplers
+from monomoe_gen import jobs, prune, samplers
 from monomoe_gen.bench import FULL, SCREEN
 from monomoe_gen.compile import KernelBinary, compile_source, compiler_version
 from monomoe_gen.device import Device
@@ -37,8 +37,10 @@ class Plan:
     ``routing`` is a pattern, or the name of the captured one in ``trace_file``.
     ``fresh`` measures again what the database already knows. ``sampler`` is one of
     `samplers.SAMPLERS`. ``simulate`` is the number of seeds, for every policy, that the simulator
-    runs a kernel with before the GPU does; 0 leaves it out. ``database`` and ``folder`` default
-    to the project's ``tuning_db`` and ``generated/<gpu>``.
+    runs a kernel with before the GPU does; 0 leaves it out. ``prune`` is by what share a candidate
+    may be slower than the best at the first token counts and still be timed at the others; None
+    times everything, as does a run of the whole space. ``database`` and ``folder`` default to the
+    project's ``tuning_db`` and ``generated/<gpu>``.
     """
 
     shape: Shape
@@ -52,8 +54,15 @@ class Plan:
     fresh: bool = False
     sampler: str = samplers.DEFAULT
     simulate: int = 0
+    prune: float | None = prune.MARGIN
     database: Path | None = None
     folder: Path | None = None
+
+    @property
+    def margin(self) -> float | None:
+        """``prune``, unless all is to be measured."""
+        whole = self.budget_s is None and self.trials is None
+        return None if whole or self.sampler == "exhaustive" else self.prune
 
     @property
     def token_tile(self) -> int:
@@ -92,10 +101,10 @@ class Report:
     """What a run did.
 
     ``known`` candidates were in the database before, ``measured`` came new, ``left`` were not
-    reached. ``winners`` are by token count. ``emission`` is None after an interruption, or if no
-    candidate works. ``restarts`` counts the GPU workers that had to be replaced. ``replay``:
-    nothing was timed. ``transfer`` says what beginning at another shape's records was worth,
-    ``speed`` how fast the measuring went.
+    reached; ``pruned`` are not timed at every token count. ``winners`` are by token count.
+    ``emission`` is None after an interruption, or if no candidate works. ``restarts`` counts the
+    GPU workers that had to be replaced. ``replay``: nothing was timed. ``transfer`` says what
+    beginning at another shape's records was worth, ``speed`` how fast the measuring went.
     """
 
     replay: bool
@@ -110,6 +119,7 @@ class Report:
     restarts: int = 0
     transfer: str = ""
     speed: Speed | None = None
+    pruned: int = 0
 
     @property
     def best(self) -> dict[int, Record]:
@@ -163,10 +173,41 @@ class Campaign:
         return Subject(spec, source.sources_hash, compiler_version(), binary), failure
 
     def screen(self, subject: Subject) -> None:
-        """Validates and times a candidate once, and records what came of it."""
-        tokens = self.ledger.missing(subject.spec.schedule)
-        for cell in self.measure(subject, tokens, "screen", validate=True, timed=True) or ():
-            self.ledger.add(subject.success(cell, cell, self.plan.routing, "screen", self.env))
+        """Validates and times a candidate once, and records what came of it.
+
+        Pruned, it is left without records of some token counts.
+        """
+        schedule = subject.spec.schedule
+        groups = [tuple(self.plan.tokens)]
+        if self.plan.margin is not None:
+            groups = prune.turns(self.plan.tokens)
+        for group in groups:
+            left = self.ledger.missing(schedule)
+            tokens = tuple(n for n in left if n in group)
+            if not tokens:
+                continue
+            if self.hopeless(schedule):
+                return
+            for cell in self.measure(subject, tokens, "screen", validate=True, timed=True) or ():
+                self.ledger.add(subject.success(cell, cell, self.plan.routing, "screen", self.env))
+
+    def hopeless(self, schedule: Schedule) -> bool:
+        """Whether nothing more is to be timed of a candidate that lacks times."""
+        margin = self.plan.margin
+        times = self.ledger.times(schedule)
+        if margin is None or not times or len(times) == len(self.plan.tokens):
+            return False
+        return prune.hopeless(times, self._best(), margin)
+
+    def values(self, schedule: Schedule) -> dict[int, float] | None:
+        """What the search is told: as `Ledger.values`, what pruning left out being made up."""
+        if not self.hopeless(schedule):
+            return self.ledger.values(schedule)
+        likely = prune.likely(self.ledger.times(schedule), self._best())
+        return likely if set(likely) == set(self.plan.tokens) else None
+
+    def _best(self) -> dict[int, float]:
+        return {n: r.time_us.median for n, r in self.ledger.best().items() if r.time_us}
 
     def measure(
         self, subject: Subject, tokens: Sequence[int], stage: Stage, *, validate: bool, timed: bool

@@ -85,6 +85,8 @@ def tune(
     floors = jobs.compile_floors(device)
     with stop_on_interrupt(say) as stop, sandbox() as box:
         campaign = Campaign(plan, device, ledger, box, floors, observe, refuter)
+        for schedule in filter(campaign.hopeless, candidates):
+            search.tell(schedule, campaign.values(schedule))
         deadline = began + plan.budget_s * (1 - FINAL_SHARE) if plan.budget_s else float("inf")
         measured = _search(campaign, search, deadline, stop)
         while not stop.is_set():
@@ -92,6 +94,7 @@ def tune(
             if confirm(campaign, stop):
                 break
         restarts = box.restarts
+        pruned = sum(map(campaign.hopeless, candidates))
         speed = campaign.meter.speed()
     emission = None
     if ledger.best() and not stop.is_set():
@@ -107,6 +110,7 @@ def tune(
         emission=emission,
         seconds=time.monotonic() - began,
         restarts=restarts,
+        pruned=pruned,
         transfer=worth(transfer, favourites, ledger) if transfer else "",
         speed=speed,
     )
@@ -159,6 +163,6 @@ def _search(campaign: Campaign, search: Search, deadline: float, stop: threading
             campaign.screen(subject)
         measured += 1
         with lock:
-            search.tell(subject.spec.schedule, campaign.ledger.values(subject.spec.schedule))
+            search.tell(subject.spec.schedule, campaign.values(subject.spec.schedule))
         campaign.report("search", measured, total)
     return measured

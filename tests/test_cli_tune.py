@@ -102,10 +102,19 @@ def test_how_much_to_spend(
 def test_what_to_tune(plans: list[Plan]) -> None:
     arguments = ["--tokens", "4,1", "--routing", "zipf", "--seed", "3", "--fresh"]
     arguments += ["--sampler", "random", "--simulate", "2"]
+    arguments += ["--prune", "7.5"]
     assert cli.run(["tune", "--model", MODEL, *arguments]) == 0
     (plan,) = plans
     assert (plan.tokens, plan.routing, plan.seed, plan.fresh) == ((1, 4), "zipf", 3, True)
-    assert (plan.sampler, plan.simulate) == ("random", 2)
+    assert (plan.sampler, plan.simulate, plan.prune) == ("random", 2, 0.075)
+
+
+@pytest.mark.parametrize(("text", "share"), [(None, 0.1), ("none", None), ("5%", 0.05)])
+def test_how_much_slower_is_pruned(
+    text: str | None, share: float | None, plans: list[Plan]
+) -> None:
+    assert cli.run(["tune", "--model", MODEL, *(["--prune", text] if text else [])]) == 0
+    assert plans[0].prune == share
 
 
 def test_captured_routing_is_recorded_under_its_name(
@@ -137,6 +146,7 @@ def test_captured_routing_is_recorded_under_its_name(
         ("--routing", "random"),
         ("--sampler", "luck"),
         ("--simulate", "-1"),
+        ("--prune", "ten"),
     ],
 )
 def test_options_that_make_no_sense(arguments: tuple[str, ...], plans: list[Plan]) -> None:

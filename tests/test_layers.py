@@ -13,7 +13,7 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 
 # From the bottom up; a module may import those of the lines above its own.
 LAYERS = (
-    ("errors", "paths", "files", "interrupt", "pipeline", "samplers", "meter"),
+    ("errors", "paths", "files", "interrupt", "pipeline", "samplers", "meter", "prune"),
     ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict", "partition", "comparison"),
     ("programmatic",),
     ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
@@ -24,7 +24,7 @@ LAYERS = (
     ("space", "render", "ranking", "perfetto", "trace_summary", "workload", "checkpoint"),
     ("compile", "kernel", "published", "ledger", "host_build", "rehearsal", "timeline"),
     ("search_study", "cover"),
-    ("drawing", "transfer"),
+    ("drawing", "transfer", "prune_study"),
     ("sites", "placement"),
     ("validate", "bench", "dispatch", "workspaces"),
     ("recorder", "agreement"),

@@ -425,7 +425,7 @@ def test_the_budget_ends_the_search_and_the_best_so_far_is_dispatched(
         gone += 10
 
     bench.gpu.on_request = work
-    report = bench.tune(budget_s=50)
+    report = bench.tune(budget_s=50, prune=None)
     assert report.measured == 4  # 40 of 50 seconds, the rest is for the finalists
     assert set(report.best) == {1, 2, 4, 8} and report.emission
 
@@ -446,6 +446,42 @@ def test_optuna_proposes_when_the_space_exceeds_the_trials(
     orders.clear()
     bench.tune()
     assert len(orders) >= 4 and all(orders)
+
+
+def test_what_is_slower_at_most_tokens_is_not_timed_at_fewer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = made_up_us
+    slow = set(SCHEDULES[6:])
+    monkeypatch.setattr(
+        "test_tune.made_up_us", lambda s, n: times(s, n) * (1.2 if s in slow else 1.0)
+    )
+    monkeypatch.setattr(cost, "favourites", lambda specs, tokens: [FOR_ONE])
+    report = bench.tune(trials=9)
+    screens = [(s, r) for s, r in bench.gpu.requests if r.timed and r.timed.replays == 20]
+    assert {r.tokens for s, r in screens if s in slow} == {(8,)}
+    assert [r.tokens for s, r in screens if s == FOR_EIGHT] == [(8,), (1,), (2, 4)]
+    assert (report.measured, report.pruned, report.failures) == (9, 3, {})
+    assert best(report) == WINNERS
+    bench.gpu.requests.clear()
+    again = bench.tune(trials=9)
+    assert (again.measured, again.pruned, bench.gpu.requests) == (0, 3, [])
+    whole = bench.tune()
+    assert (whole.measured, whole.pruned) == (3, 0)
+    assert {(s, r.tokens) for s, r in bench.gpu.requests} == {(s, (1, 2, 4)) for s in slow}
+    assert best(whole) == WINNERS
+
+
+@pytest.mark.parametrize("options", [{"prune": None}, {"sampler": "exhaustive"}, {"trials": None}])
+def test_nothing_is_pruned_when_all_is_wanted(
+    options: dict[str, object], bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("test_tune.made_up_us", lambda s, n: 10.0 + 20 * SCHEDULES.index(s))
+    report = bench.tune(**{"trials": 9, **options})
+    assert (report.measured, report.pruned) == (9, 0)
+    assert {r.tokens for s, r in bench.gpu.requests if r.timed and r.timed.replays == 20} == {
+        (1, 2, 4, 8)
+    }
 
 
 def test_records_of_older_templates_only_point_the_way(bench: Bench) -> None:

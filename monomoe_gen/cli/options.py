@@ -74,6 +74,20 @@ class DurationType(click.ParamType):
         return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
+class PercentType(click.ParamType):
+    """A percentage such as ``10`` or ``2.5``, as a share; ``none`` is None."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | None:
+        if not isinstance(value, str):
+            return None if value is None else float(value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)%?", value.strip())
+        if value != "none" and not match:
+            self.fail(f"{value!r}: give a percentage such as 10, or none", param, ctx)
+        return float(match[1]) / 100 if match else None
+
+
 def schedule_text(schedule: Schedule) -> str:
     """A schedule as ``--schedule`` takes it."""
     return ",".join(f"{name}={value}" for name, value in schedule.to_dict().items())

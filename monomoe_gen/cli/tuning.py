@@ -9,6 +9,7 @@ import click
 
 from monomoe_gen.cli.options import (
     DurationType,
+    PercentType,
     captured_routing,
     layout_option,
     model_option,
@@ -70,6 +71,14 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     help="Have the simulator look for races and deadlocks in a kernel before the GPU runs it, with "
     "so many seeds a policy; for small shapes only, see simulate.",
 )
+@click.option(
+    "--prune",
+    type=PercentType(),
+    default="10",
+    show_default=True,
+    help="Do not time a schedule at further token counts that is slower than the best by more at "
+    "those timed; 'none' times all, as does a run of the whole space.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
 def tune(
@@ -83,6 +92,7 @@ def tune(
     seed: int,
     sampler: str,
     simulate: int,
+    prune: float | None,
     fresh: bool,
     form: str,
 ) -> int | None:
@@ -112,6 +122,7 @@ def tune(
         fresh=fresh,
         sampler=sampler,
         simulate=simulate,
+        prune=prune,
     )
     report = _run(plan)
     print_rows(_rows(report), form, FORMATS)
@@ -168,9 +179,10 @@ def _rows(report: Report) -> list[dict[str, Any]]:
 
 def _summarize(report: Report) -> None:
     failed = ", ".join(f"{count} {status}" for status, count in report.failures.items())
+    pruned = f" ({report.pruned} in part)" if report.pruned else ""
     say(
         f"{'replayed' if report.replay else 'measured'}: {report.known} schedules known before, "
-        f"{report.measured} new, {report.left} left; {failed or 'none failed'}; "
+        f"{report.measured} new{pruned}, {report.left} left; {failed or 'none failed'}; "
         f"{report.restarts} worker restarts; {report.seconds:.0f} s"
     )
     if report.speed:
