@@ -23,6 +23,7 @@ from monomoe_gen.kernel import (
     capture,
     launch_moe,
 )
+from monomoe_gen.routing_trace import RoutingTrace
 from monomoe_gen.schedule import Router
 from monomoe_gen.shapes import Shape
 from monomoe_gen.workload import activations, rotation, routers_for
@@ -110,14 +111,17 @@ def make_inputs(
     seed: int,
     device: torch.device,
     router: Router = "logits",
+    trace: RoutingTrace | None = None,
 ) -> Inputs:
-    """The inputs of a graph, on ``device``. A router of its own gives each launch its logits, as
-    close to the drawn ones as bf16 allows: the active experts are the same but for near-ties.
+    """The inputs of a graph, on ``device``; ``trace`` is what ``routing`` names, if captured.
+
+    A router of its own gives each launch its logits, as close to the drawn ones as bf16 allows: the
+    active experts are the same but for near-ties.
 
     Raises:
         MonomoeError: the weights would not be cold: less than twice ``l2_bytes`` between two uses.
     """
-    drawn = rotation(shape, tokens, routing, LAUNCHES, l2_bytes, seed)
+    drawn = rotation(shape, tokens, routing, LAUNCHES, l2_bytes, seed, trace)
     if drawn.reuse_bytes < 2 * l2_bytes:
         raise MonomoeError(
             f"{shape.name} with {tokens} tokens and {routing} routing cannot be timed cold: "

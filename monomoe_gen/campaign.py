@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from monomoe_gen import jobs, samplers
+from monomoe_gen import jobs, prune, samplers
 from monomoe_gen.bench import FULL, SCREEN
 from monomoe_gen.compile import KernelBinary, compile_source, compiler_version
 from monomoe_gen.device import Device
@@ -18,6 +18,7 @@ from monomoe_gen.jobs import Subject
 from monomoe_gen.ledger import Ledger
 from monomoe_gen.meter import Meter, Speed
 from monomoe_gen.protocol import Cell, Env
+from monomoe_gen.refute import Refuter
 from monomoe_gen.render import render
 from monomoe_gen.sandbox import Outcome, Sandbox
 from monomoe_gen.schedule import TOKEN_TILES, Layout, Schedule
@@ -26,15 +27,20 @@ from monomoe_gen.tuning_db import Record, Stage, Status
 from monomoe_gen.winner import Winner
 
 LOG_CHARS = 2000  # of a compiler's log in a record
+Failure = tuple[Status, str]
 
 
 @dataclass(frozen=True)
 class Plan:
     """What to tune. Without ``budget_s`` and ``trials`` the whole space is measured.
 
+    ``routing`` is a pattern, or the name of the captured one in ``trace_file``.
     ``fresh`` measures again what the database already knows. ``sampler`` is one of
-    `samplers.SAMPLERS`. ``database`` and ``folder`` default
-    to the project's ``tuning_db`` and ``generated/<gpu>``.
+    `samplers.SAMPLERS`. ``simulate`` is the number of seeds, for every policy, that the simulator
+    runs a kernel with before the GPU does; 0 leaves it out. ``prune`` is by what share a candidate
+    may be slower than the best at the first token counts and still be timed at the others; None
+    times everything, as does a run of the whole space. ``database`` and ``folder`` default to the
+    project's ``tuning_db`` and ``generated/<gpu>``.
     """
 
     shape: Shape
@@ -42,12 +48,21 @@ class Plan:
     budget_s: float | None = None
     trials: int | None = None
     routing: str = "uniform"
+    trace_file: Path | None = None
     layout: Layout = "packed"
     seed: int = 0
     fresh: bool = False
     sampler: str = samplers.DEFAULT
+    simulate: int = 0
+    prune: float | None = prune.MARGIN
     database: Path | None = None
     folder: Path | None = None
+
+    @property
+    def margin(self) -> float | None:
+        """``prune``, unless all is to be measured."""
+        whole = self.budget_s is None and self.trials is None
+        return None if whole or self.sampler == "exhaustive" else self.prune
 
     @property
     def token_tile(self) -> int:
@@ -61,7 +76,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is: ``stage`` search or final, candidates ``done`` of ``total``.
+    """Where a run is: ``stage`` search, final or confirm, candidates ``done`` of ``total``.
 
     ``best`` holds the fastest record so far of each token count, ``failures`` counts candidates by
     status.
@@ -86,10 +101,10 @@ class Report:
     """What a run did.
 
     ``known`` candidates were in the database before, ``measured`` came new, ``left`` were not
-    reached. ``winners`` are by token count. ``emission`` is None after an interruption, or if no
-    candidate works. ``restarts`` counts the GPU workers that had to be replaced. ``replay``:
-    nothing was timed. ``transfer`` says what beginning at another shape's records was worth,
-    ``speed`` how fast the measuring went.
+    reached; ``pruned`` are not timed at every token count. ``winners`` are by token count.
+    ``emission`` is None after an interruption, or if no candidate works. ``restarts`` counts the
+    GPU workers that had to be replaced. ``replay``: nothing was timed. ``transfer`` says what
+    beginning at another shape's records was worth, ``speed`` how fast the measuring went.
     """
 
     replay: bool
@@ -104,6 +119,7 @@ class Report:
     restarts: int = 0
     transfer: str = ""
     speed: Speed | None = None
+    pruned: int = 0
 
     @property
     def best(self) -> dict[int, Record]:
@@ -121,31 +137,77 @@ class Campaign:
     sandbox: Sandbox
     floors: jobs.Floors
     observe: Callable[[Progress], object]
+    refuter: Refuter | None = None
     failures: Counter[str] = field(default_factory=Counter)
     meter: Meter = field(default_factory=Meter)
+    _simulated: set[Schedule] = field(default_factory=set)
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Tells the observer."""
         self.observe(Progress(stage, done, total, self.ledger.best(), dict(self.failures)))
 
-    def compile(self, schedule: Schedule) -> tuple[Subject, str]:
-        """A candidate with its binary, or with what the compiler said."""
+    def prepare(
+        self, schedule: Schedule, over: Callable[[], bool] = lambda: False
+    ) -> tuple[Subject, Failure | None]:
+        """A candidate, and why it may not run on the GPU, if so. ``over`` ends a simulation."""
+        subject, failure = self._compile(schedule)
+        if failure or self.refuter is None or schedule in self._simulated:
+            return subject, failure
+        finding = self.refuter.refute(subject.spec, over)
+        if finding:
+            return subject, ("infeasible", finding)
+        if finding is not None:
+            self._simulated.add(schedule)
+        return subject, None
+
+    def _compile(self, schedule: Schedule) -> tuple[Subject, Failure | None]:
         spec = self.ledger.spec(schedule)
         source = render(spec)
         began = time.monotonic()
         try:
             binary: KernelBinary | None = compile_source(source, self.device.arch)
-            problem = ""
+            failure: Failure | None = None
         except CompileError as error:
-            binary, problem = None, str(error)[:LOG_CHARS]
+            binary, failure = None, ("compile_error", str(error)[:LOG_CHARS])
         self.meter.compilation(time.monotonic() - began, bool(binary and binary.cached))
-        return Subject(spec, source.sources_hash, compiler_version(), binary), problem
+        return Subject(spec, source.sources_hash, compiler_version(), binary), failure
 
     def screen(self, subject: Subject) -> None:
-        """Validates and times a candidate once, and records what came of it."""
-        tokens = self.ledger.missing(subject.spec.schedule)
-        for cell in self.measure(subject, tokens, "screen", validate=True, timed=True) or ():
-            self.ledger.add(subject.success(cell, cell, self.plan.routing, "screen", self.env))
+        """Validates and times a candidate once, and records what came of it.
+
+        Pruned, it is left without records of some token counts.
+        """
+        schedule = subject.spec.schedule
+        groups = [tuple(self.plan.tokens)]
+        if self.plan.margin is not None:
+            groups = prune.turns(self.plan.tokens)
+        for group in groups:
+            left = self.ledger.missing(schedule)
+            tokens = tuple(n for n in left if n in group)
+            if not tokens:
+                continue
+            if self.hopeless(schedule):
+                return
+            for cell in self.measure(subject, tokens, "screen", validate=True, timed=True) or ():
+                self.ledger.add(subject.success(cell, cell, self.plan.routing, "screen", self.env))
+
+    def hopeless(self, schedule: Schedule) -> bool:
+        """Whether nothing more is to be timed of a candidate that lacks times."""
+        margin = self.plan.margin
+        times = self.ledger.times(schedule)
+        if margin is None or not times or len(times) == len(self.plan.tokens):
+            return False
+        return prune.hopeless(times, self._best(), margin)
+
+    def values(self, schedule: Schedule) -> dict[int, float] | None:
+        """What the search is told: as `Ledger.values`, what pruning left out being made up."""
+        if not self.hopeless(schedule):
+            return self.ledger.values(schedule)
+        likely = prune.likely(self.ledger.times(schedule), self._best())
+        return likely if set(likely) == set(self.plan.tokens) else None
+
+    def _best(self) -> dict[int, float]:
+        return {n: r.time_us.median for n, r in self.ledger.best().items() if r.time_us}
 
     def measure(
         self, subject: Subject, tokens: Sequence[int], stage: Stage, *, validate: bool, timed: bool
@@ -161,6 +223,7 @@ class Campaign:
             validate=validate,
             timed=self.floors.timed(effort) if timed else None,
             seed=self.plan.seed,
+            trace_file=self.plan.trace_file,
         )
         with self.meter.busy():
             outcome = self.sandbox.measure(request)
@@ -185,7 +248,7 @@ class Campaign:
         return self.sandbox.env
 
 
-def _failure(outcome: Outcome) -> tuple[Status, str] | None:
+def _failure(outcome: Outcome) -> Failure | None:
     """Status and message of the first thing that went wrong, if anything did."""
     for cell in outcome.cells:
         if cell.status != "ok":

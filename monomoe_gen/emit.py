@@ -278,7 +278,7 @@ def _kernel(spec: KernelSpec, binary: KernelBinary) -> Kernel:
 
 
 def _entry(choice: _Choice) -> Entry:
-    record = choice.record
+    record = choice.winner.carried
     assert record.time_us, "winners are timed"
     return Entry(
         model=choice.model,

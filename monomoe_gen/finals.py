@@ -43,9 +43,11 @@ def _measure(
 
     valid: dict[Schedule, tuple[Subject, dict[int, Cell]]] = {}
     for schedule in finalists:
-        subject, problem = campaign.compile(schedule)
-        if subject.binary is None:
-            campaign.fail(subject, "final", "compile_error", problem)
+        subject, failure = campaign.prepare(schedule, stop.is_set)
+        if stop.is_set():
+            return
+        if failure:
+            campaign.fail(subject, "final", *failure)
             continue
         every = range(1, campaign.plan.token_tile + 1)
         cells = campaign.measure(subject, every, "final", validate=True, timed=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from monomoe_gen import tuning_db
 from monomoe_gen.bench import Effort, Timing
@@ -64,6 +65,7 @@ def measure(
     weights: Weights | None = None,
     report: bool = False,
     logits_kernel: Image | None = None,
+    trace_file: Path | None = None,
 ) -> Measure:
     """The request to validate and time ``kernel``, which was compiled from ``spec``."""
     return Measure(
@@ -79,6 +81,7 @@ def measure(
         weights=weights,
         report=report,
         logits_kernel=logits_kernel,
+        trace_file=str(trace_file.absolute()) if trace_file else None,
     )
 
 

@@ -85,6 +85,13 @@ class Ledger:
             values[n] = math.log(record.time_us.median)
         return values
 
+    def times(self, schedule: Schedule) -> dict[int, float]:
+        """Median microseconds by token count, as far as there are any; none if one failed."""
+        found = {n: self.record(schedule, n) for n in self.tokens}
+        if any(record and record.status != "ok" for record in found.values()):
+            return {}
+        return {n: r.time_us.median for n, r in found.items() if r and r.time_us}
+
     def failure(self, schedule: Schedule) -> Sequence[str]:
         """The status that ``schedule`` fails with; nothing if it does not."""
         records = (self.record(schedule, n) for n in self.tokens)
@@ -140,6 +147,8 @@ class Ledger:
 
     def _note(self, schedule: Schedule, record: Record) -> None:
         self._records.append(record)
+        if record.stage == "confirm":
+            return
         if record.stage == "screen" and record.time_us:
             self._screened[schedule, record.tokens] = record
         old = self.record(schedule, record.tokens)

@@ -47,6 +47,14 @@ def preferences(
     return wants
 
 
+def captured_preferences(ids: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
+    """As `preferences` fp32 ``[tokens, experts]``, of tokens that pick ``ids [tokens, top_k]``."""
+    size = (len(ids), shape.experts)
+    wants = 0.5 * torch.rand(size, generator=generator) - 0.25
+    lift = 1.5 + 1.5 * torch.rand(ids.shape, generator=generator)
+    return wants.scatter_add_(-1, ids, lift)
+
+
 def _deal(shape: Shape, start: int) -> Iterator[list[int]]:
     """Hands out ``top_k`` experts at a time, from ``topk_group`` groups that change every time.
 

@@ -70,7 +70,8 @@ class Measure:
     ``logits_kernel`` is what a kernel with the router inside is compared with, behind a GEMM of the
     same router; it needs no larger workspace. ``weights`` is
     None for drawn ones. ``report`` asks for the comparisons of every validated case; it goes with
-    drawn weights only.
+    drawn weights only. ``trace_file`` holds the captured routing that ``routing`` names (see
+    `routing_trace`).
     """
 
     shape: dict[str, Any]
@@ -85,6 +86,7 @@ class Measure:
     weights: Weights | None = None
     report: bool = False
     logits_kernel: Image | None = None
+    trace_file: str | None = None
     kind: Literal["measure"] = "measure"
 
 

@@ -49,7 +49,8 @@ def medians(
     found: dict[str, dict[Schedule, float]] = {"screen": {}, "final": {}}
     asked = tokens, token_tile, routing, layout
     for r in records:
-        if r.time_us and (r.tokens, r.token_tile, r.routing, r.layout) == asked:
+        about = r.tokens, r.token_tile, r.routing, r.layout
+        if r.time_us and r.stage != "confirm" and about == asked:
             found[r.stage][Schedule.from_dict(r.schedule)] = r.time_us.median
     return {**found["final"], **found["screen"]}
 

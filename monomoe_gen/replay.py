@@ -13,7 +13,7 @@ from monomoe_gen import cost, tuning_db
 from monomoe_gen.campaign import Plan, Progress, Report
 from monomoe_gen.device import Device
 from monomoe_gen.emit import emit
-from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError
 from monomoe_gen.ledger import Ledger
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.search import Search
@@ -34,7 +34,13 @@ def replay(
     Raises:
         EnvironmentProblem: nothing is recorded for the shape, or there is no NVRTC.
         DatabaseError: the database cannot be read.
+        MonomoeError: the plan asks for simulations.
     """
+    if plan.simulate:
+        raise MonomoeError(
+            "asked to simulate kernels before the GPU runs them, but there is no CUDA device here "
+            "and recorded times are searched; take `monomoe-gen simulate` for one kernel"
+        )
     began = time.monotonic()
     shape = plan.shape
     path = tuning_db.database_path(device.slug, shape.name, plan.database)

@@ -137,6 +137,12 @@ class Sandbox:
         status, message, launches = self._ask(request, Traced, on_event)
         return TraceOutcome(status, message, tuple(launches))
 
+    def renew(self) -> None:
+        """Ends the worker, which is no failure: the next request is served by a fresh process."""
+        if self._worker:
+            self._drop()
+            self.restarts -= 1
+
     def _ask(
         self, request: Request, answer: type[Answer], on_event: Callable[[Event], object]
     ) -> tuple[Status, str, list[Answer]]:

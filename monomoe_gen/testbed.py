@@ -18,6 +18,8 @@ from monomoe_gen.errors import MonomoeError
 from monomoe_gen.kernel import LayerWeights, LoadedKernel, Workspace, launch_moe
 from monomoe_gen.protocol import Image, Timed, Weights
 from monomoe_gen.reference import ExpertWeights
+from monomoe_gen.routing_trace import RoutingTrace
+from monomoe_gen.routing_trace import load as load_trace
 from monomoe_gen.schedule import Layout, Router
 from monomoe_gen.shapes import Shape
 from monomoe_gen.validate import Problem, make_problem
@@ -42,9 +44,10 @@ class Testbed:
         seed: int,
         weights: Weights | None = None,
         layout: Layout = "packed",
+        trace_file: str | None = None,
     ) -> None:
         self.shape, self.device, self.seed, self.weights = shape, device, seed, weights
-        self.layout = layout
+        self.layout, self.trace_file = layout, trace_file
         self._kept: dict[Hashable, Any] = {}
 
     def layer(self, distribution: str) -> tuple[BlockWeights, LayerWeights]:
@@ -114,7 +117,14 @@ class Testbed:
 
         def make() -> bench.Inputs:
             return bench.make_inputs(
-                self.shape, tokens, routing, self.device.l2_bytes, self.seed, CUDA, router
+                self.shape,
+                tokens,
+                routing,
+                self.device.l2_bytes,
+                self.seed,
+                CUDA,
+                router,
+                self._trace(),
             )
 
         return self._once(("inputs", tokens, routing, router), make)
@@ -132,6 +142,11 @@ class Testbed:
             )
 
         return self._once(("floors", tokens, routing, timed), make)
+
+    def _trace(self) -> RoutingTrace | None:
+        """The captured routing that a request may name."""
+        file, shape = self.trace_file, self.shape
+        return self._once(("trace",), lambda: load_trace(Path(file), shape) if file else None)
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self._kept:

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from monomoe_gen import cost, jobs, tuning_db
-from monomoe_gen.campaign import Campaign, Plan, Progress, Report
+from monomoe_gen.campaign import Campaign, Failure, Plan, Progress, Report
+from monomoe_gen.confirm import confirm
 from monomoe_gen.device import Device
 from monomoe_gen.emit import emit
 from monomoe_gen.finals import finals
@@ -21,6 +22,7 @@ from monomoe_gen.interrupt import stop_on_interrupt
 from monomoe_gen.jobs import Subject
 from monomoe_gen.ledger import Ledger
 from monomoe_gen.pipeline import prepared_ahead
+from monomoe_gen.refute import make_refuter
 from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.search import Search
@@ -49,11 +51,16 @@ def tune(
 
     Raises:
         EnvironmentProblem: the GPU is busy or does not answer, or there is no NVRTC.
-        MonomoeError: the plan cannot be carried out.
+        MonomoeError: the plan cannot be carried out, or kernels are too large to be simulated.
         DatabaseError: a record cannot be read or written.
     """
     began = time.monotonic()
     shape, tile = plan.shape, plan.token_tile
+    refuter = None
+    if plan.simulate:
+        routing = "uniform" if plan.trace_file else plan.routing
+        options = routing, plan.simulate, plan.layout
+        refuter = make_refuter(shape, tuple(plan.tokens), tile, *options)
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
     ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.layout)
     if not plan.fresh:
@@ -77,12 +84,17 @@ def tune(
         say(f"nothing is recorded for {shape.name}: beginning with {transfer}")
     floors = jobs.compile_floors(device)
     with stop_on_interrupt(say) as stop, sandbox() as box:
-        campaign = Campaign(plan, device, ledger, box, floors, observe)
+        campaign = Campaign(plan, device, ledger, box, floors, observe, refuter)
+        for schedule in filter(campaign.hopeless, candidates):
+            search.tell(schedule, campaign.values(schedule))
         deadline = began + plan.budget_s * (1 - FINAL_SHARE) if plan.budget_s else float("inf")
         measured = _search(campaign, search, deadline, stop)
-        if not stop.is_set():
+        while not stop.is_set():
             finals(campaign, stop)
+            if confirm(campaign, stop):
+                break
         restarts = box.restarts
+        pruned = sum(map(campaign.hopeless, candidates))
         speed = campaign.meter.speed()
     emission = None
     if ledger.best() and not stop.is_set():
@@ -98,6 +110,7 @@ def tune(
         emission=emission,
         seconds=time.monotonic() - began,
         restarts=restarts,
+        pruned=pruned,
         transfer=worth(transfer, favourites, ledger) if transfer else "",
         speed=speed,
     )
@@ -133,23 +146,23 @@ def _search(campaign: Campaign, search: Search, deadline: float, stop: threading
         in_time = len(search) * each <= deadline - time.monotonic()
         return in_time and len(search) <= trials - asked
 
-    def prepare() -> tuple[Subject, str] | None:
+    def prepare() -> tuple[Subject, Failure | None] | None:
         nonlocal asked
         with lock:
             schedule = search.ask(in_order=affordable()) if asked < trials else None
             asked += 1
-        return campaign.compile(schedule) if schedule else None
+        return campaign.prepare(schedule, over) if schedule else None
 
     def over() -> bool:
         return stop.is_set() or time.monotonic() >= deadline
 
-    for subject, problem in prepared_ahead(prepare, COMPILERS, over):
-        if subject.binary is None:
-            campaign.fail(subject, "screen", "compile_error", problem)
+    for subject, failure in prepared_ahead(prepare, COMPILERS, over):
+        if failure:
+            campaign.fail(subject, "screen", *failure)
         else:
             campaign.screen(subject)
         measured += 1
         with lock:
-            search.tell(subject.spec.schedule, campaign.ledger.values(subject.spec.schedule))
+            search.tell(subject.spec.schedule, campaign.values(subject.spec.schedule))
         campaign.report("search", measured, total)
     return measured

@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 Status = Literal[
     "ok", "infeasible", "compile_error", "launch_error", "wrong", "timeout", "unstable"
 ]
-Stage = Literal["screen", "final"]
+Stage = Literal["screen", "final", "confirm"]
 
 _log = logging.getLogger(__name__)
 _CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -187,10 +187,13 @@ def merge(target: Path, source: Path) -> int:
 
 
 def latest_of(records: Iterable[Record], routing: str = "uniform") -> list[Record]:
-    """What each candidate stands for under `routing`: its latest record, a final one if any."""
+    """What each candidate stands for under `routing`: its latest record, a final one if any.
+
+    A confirmed time stands for nothing: only winners have one.
+    """
     latest: dict[tuple[object, ...], Record] = {}
     for record in records:
-        if record.routing == routing:
+        if record.routing == routing and record.stage != "confirm":
             old = latest.get(record.candidate)
             if not (old and old.stage == "final" and record.stage == "screen"):
                 latest[record.candidate] = record

@@ -32,16 +32,23 @@ SESSION_S = 2  # at most, from one record of a session of finals to the next
 
 @dataclass(frozen=True)
 class Winner:
-    """The record that decides a token count.
+    """The record that decides a token count, and the one that `confirmed` its time, if any.
 
-    Its median lies in ``low_us`` to ``high_us``, None if it was only screened. ``ties`` are the ids
-    of the other schedules that cannot be told apart from the fastest, the fastest first.
+    The median of ``carried`` lies in ``low_us`` to ``high_us``, None if it was only screened.
+    ``ties`` are the ids of the other schedules that cannot be told apart from the fastest, the
+    fastest first.
     """
 
     record: Record
     low_us: float | None = None
     high_us: float | None = None
     ties: tuple[str, ...] = ()
+    confirmed: Record | None = None
+
+    @property
+    def carried(self) -> Record:
+        """The record whose time is told: that of a process of its own, if there was one."""
+        return self.confirmed or self.record
 
 
 def winners(
@@ -64,13 +71,25 @@ def winners(
         if record.time_us:
             found.setdefault(record.tokens, []).append(record)
     level = {n: _level(sorted(found[n], key=_rank), spread, valid) for n in sorted(found)}
+    confirmed = _confirmed(r for r in every if r.routing == routing)
     places = Counter(_kernel(r) for records_ in level.values() for r in records_)
     chosen = {}
     for n, equal in level.items():
         if equal:
             best = min(equal, key=lambda r: (-places[_kernel(r)], _rank(r)))
-            chosen[n] = _winner(best, equal, spread)
+            chosen[n] = _winner(best, equal, spread, confirmed.get(_measured(best)))
     return chosen
+
+
+def _confirmed(records: Iterable[Record]) -> dict[Hashable, Record]:
+    """The confirmed time of each binary that has not been a finalist again since."""
+    found: dict[Hashable, Record] = {}
+    for record in records:
+        if record.stage == "confirm" and record.time_us:
+            found[_measured(record)] = record
+        elif record.stage == "final":
+            found.pop(_measured(record), None)
+    return found
 
 
 def run_to_run(records: Iterable[Record]) -> NDArray[np.float64]:
@@ -153,18 +172,25 @@ def _level(
     return [best, *(r for r in close if valid(r))]
 
 
-def _winner(best: Record, equal: Sequence[Record], spread: NDArray[np.float64]) -> Winner:
+def _winner(
+    best: Record, equal: Sequence[Record], spread: NDArray[np.float64], confirmed: Record | None
+) -> Winner:
     if best.stage == "screen":
         return Winner(best)
-    assert best.time_us
-    low, high = interval(best.time_us, spread)
+    time = (confirmed or best).time_us
+    assert time
+    low, high = interval(time, spread)
     ties = tuple(Schedule.from_dict(r.schedule).id for r in equal if r is not best)
-    return Winner(best, round(low, 3), round(high, 3), ties)
+    return Winner(best, round(low, 3), round(high, 3), ties, confirmed)
 
 
 def _rank(record: Record) -> tuple[bool, float, tuple[int, int, str, str, str]]:
     assert record.time_us, "only timed records are ranked"
     return record.stage == "screen", record.time_us.median, record.candidate
+
+
+def _measured(record: Record) -> Hashable:
+    return record.candidate, record.binary and record.binary.text_hash
 
 
 def _kernel(record: Record) -> tuple[int, str]:

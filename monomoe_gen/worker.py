@@ -122,11 +122,12 @@ class Server:
         shape = Shape.from_dict(request.shape)
         weights = request.weights if isinstance(request, Measure) else None
         bed = self.testbed
-        key = shape, request.seed, weights, request.layout
-        if bed and (bed.shape, bed.seed, bed.weights, bed.layout) == key:
+        file = request.trace_file if isinstance(request, Measure) else None
+        key = shape, request.seed, weights, request.layout, file
+        if bed and (bed.shape, bed.seed, bed.weights, bed.layout, bed.trace_file) == key:
             return bed
         bed = self.testbed = None  # frees the old layers first
-        self.testbed = Testbed(shape, self.device, request.seed, weights, request.layout)
+        self.testbed = Testbed(shape, self.device, request.seed, weights, request.layout, file)
         return self.testbed
 
 

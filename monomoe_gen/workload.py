@@ -17,6 +17,7 @@ from monomoe_gen import e4m3, patterns
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.patterns import ROUTINGS
 from monomoe_gen.reference import rank_experts, route
+from monomoe_gen.routing_trace import RoutingTrace
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 from monomoe_gen.weights import BlockWeights, quantize_blocks
 
@@ -172,7 +173,13 @@ def block_weights(
 
 
 def rotation(
-    shape: Shape, tokens: int, routing: str, launches: int, l2_bytes: int, seed: int
+    shape: Shape,
+    tokens: int,
+    routing: str,
+    launches: int,
+    l2_bytes: int,
+    seed: int,
+    trace: RoutingTrace | None = None,
 ) -> Rotation:
     """Routing patterns of ``launches`` launches that use fresh experts each time.
 
@@ -185,18 +192,29 @@ def rotation(
     * ``same``: all tokens pick the same experts
     * ``disjoint``: no two tokens share an expert as long as there are enough of them
     * ``ties``: logits of three values, so that only the order of ids decides. Nothing is renamed
+    * the name of ``trace``: patterns are those of captured launches (`RoutingTrace.sample`). Which
+      tokens of a launch share experts stays as captured; which experts those are does not, since
+      consecutive launches of a model are of layers with weights of their own
 
     Raises:
-        MonomoeError: unknown routing or no tokens or launches; or a rotation long enough to replay
-            cold that would not (less than twice ``l2_bytes`` between uses).
+        MonomoeError: unknown routing or no tokens or launches; a trace with too few tokens, or with
+            experts that the shape's policy does not choose together; or a rotation long enough to
+            replay cold that would not (less than twice ``l2_bytes`` between uses).
     """
-    if routing not in ROUTINGS or tokens < 1 or launches < 1:
+    if routing not in (*ROUTINGS, trace and trace.name) or tokens < 1 or launches < 1:
         raise MonomoeError(
             f"asked for {launches} launches of {tokens} tokens with {routing!r} routing: take at "
             f"least one of each and one of {', '.join(ROUTINGS)}"
         )
     generator = _generator("cpu", "rotation", routing, tokens, seed)
-    wants = [patterns.preferences(shape, tokens, routing, i, generator) for i in range(launches)]
+    captured = None
+    if trace and routing == trace.name:
+        captured = trace.sample(tokens, launches, generator)
+        wants = [patterns.captured_preferences(ids, shape, generator) for ids in captured]
+    else:
+        wants = [
+            patterns.preferences(shape, tokens, routing, i, generator) for i in range(launches)
+        ]
     if routing == "ties":
         bias = torch.full((shape.experts,), _TIE_BIAS) if shape.expert_bias else None
         logits = torch.stack(wants)
@@ -204,6 +222,12 @@ def rotation(
     else:
         bias = patterns.expert_bias(shape, generator)
         chosen = [rank_experts(patterns.ranking(want, shape), shape) for want in wants]
+        for ids, asked in zip(chosen, captured or chosen, strict=True):
+            if not torch.equal(ids.sort().values, asked.sort().values):
+                raise MonomoeError(
+                    f"{shape.name}: {routing} holds experts that its groups do not let a token "
+                    f"choose together: {asked[(ids.sort().values != asked.sort().values).any(-1)]}"
+                )
         names = patterns.fresh_names(shape, [ids.unique() for ids in chosen], generator)
         chosen = [name[ids] for name, ids in zip(names, chosen, strict=True)]
         # under its new name e, an expert is what was column name.argsort()[e]

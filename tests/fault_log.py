@@ -190,8 +190,9 @@ def measure(
             own = KernelSpec(shape, schedule, spec.token_tile)
             if fault.act == "kill the compiler":
                 with dying_compiler():
-                    subject, problem = campaign.compile(schedule)
-                campaign.fail(subject, "screen", "compile_error", problem)
+                    subject, failure = campaign.prepare(schedule)
+                assert failure, "it compiles without a compiler"
+                campaign.fail(subject, "screen", *failure)
             else:
                 own = own if fault.body is not None else spec
                 binary = binary_of(fault, own, device)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import torch
 from safetensors.torch import save_file
 from test_validation_report import CASE
 
@@ -25,6 +26,7 @@ from monomoe_gen.patterns import ROUTINGS
 from monomoe_gen.protocol import Cell, CellErrors, Env, Event, Floor, Image, Measure, Weights
 from monomoe_gen.remeasure import Target
 from monomoe_gen.report import BEGIN, END, read_results
+from monomoe_gen.routing_trace import save
 from monomoe_gen.sandbox import Outcome
 from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.shapes import Shape, load_shape
@@ -327,3 +329,18 @@ def test_a_shard_of_a_checkpoint_is_asked_for(
     assert "--shard" in capsys.readouterr().err and not gpu.requests
     rows(capsys, *base, *take, "--shard", "1/2")
     assert gpu.requests[-1].weights == Weights((str(tmp_path.resolve()),), 3, 1, 2)
+
+
+def test_bench_takes_captured_routing_of_one_model(
+    folder: Path, gpu: type[FakeSandbox], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "routing.npz"
+    trace = save(path, SHAPE.experts, [(0, 0, torch.arange(8)[None])])
+    arguments = ["bench", "--tokens", "1", "--routing-trace", str(path)]
+    (row,) = rows(capsys, *arguments, "--model", MODEL)
+    assert row["routing"] == trace.name
+    (asked,) = gpu.requests
+    assert (asked.routing, asked.trace_file) == (trace.name, str(path))
+    assert cli.run(arguments) == 2, "of which model?"
+    assert cli.run([*arguments, "--model", MODEL, "--write"]) == 2
+    assert cli.run([*arguments, "--model", MODEL, "--routing", "same"]) == 2

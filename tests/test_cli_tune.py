@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from monomoe_gen import cli, tuning_db
 from monomoe_gen import replay as replay_module
@@ -15,6 +16,7 @@ from monomoe_gen.cli import tuning
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
+from monomoe_gen.routing_trace import save
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
 from monomoe_gen.tuning_db import Record, Time
@@ -99,11 +101,37 @@ def test_how_much_to_spend(
 
 def test_what_to_tune(plans: list[Plan]) -> None:
     arguments = ["--tokens", "4,1", "--routing", "zipf", "--seed", "3", "--fresh"]
-    arguments += ["--sampler", "random"]
+    arguments += ["--sampler", "random", "--simulate", "2"]
+    arguments += ["--prune", "7.5"]
     assert cli.run(["tune", "--model", MODEL, *arguments]) == 0
     (plan,) = plans
     assert (plan.tokens, plan.routing, plan.seed, plan.fresh) == ((1, 4), "zipf", 3, True)
-    assert plan.sampler == "random"
+    assert (plan.sampler, plan.simulate, plan.prune) == ("random", 2, 0.075)
+
+
+@pytest.mark.parametrize(("text", "share"), [(None, 0.1), ("none", None), ("5%", 0.05)])
+def test_how_much_slower_is_pruned(
+    text: str | None, share: float | None, plans: list[Plan]
+) -> None:
+    assert cli.run(["tune", "--model", MODEL, *(["--prune", text] if text else [])]) == 0
+    assert plans[0].prune == share
+
+
+def test_captured_routing_is_recorded_under_its_name(
+    plans: list[Plan], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "routing.npz"
+    trace = save(path, 256, [(0, 0, torch.arange(8)[None])])
+    arguments = ["tune", "--model", MODEL, "--routing-trace", str(path)]
+    assert cli.run(arguments) == 0
+    (plan,) = plans
+    assert (plan.routing, plan.trace_file) == (trace.name, path)
+    assert trace.name in capsys.readouterr().err
+    assert cli.run([*arguments, "--routing", "zipf"]) == 2
+    path.write_bytes(b"")
+    assert cli.run(arguments) != 0
+    assert "is no .npz file" in capsys.readouterr().err
+    assert len(plans) == 1
 
 
 def test_an_interrupted_run_ends_with_130(

@@ -290,3 +290,13 @@ def test_what_is_no_message_is_refused(line: str) -> None:
         decode_event(line)
     with pytest.raises(ProtocolError):
         decode_request(line)
+
+
+def test_a_fresh_worker_is_no_restart(sandbox: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sandbox() as box:
+        assert box.measure(request("fine")).status == "ok"
+        monkeypatch.setenv("FAKE_UUID", "GPU-fresh")
+        box.renew()
+        box.renew()
+        assert box.measure(request("fine")).status == "ok"
+        assert (box.env["uuid"], box.restarts) == ("GPU-fresh", 0)

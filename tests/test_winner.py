@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from monomoe_gen import winner
+from monomoe_gen import tuning_db, winner
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.tuning_db import Record, Time
 from monomoe_gen.winner import interval, run_to_run, winners
@@ -142,3 +142,25 @@ def test_the_fastest_of_a_layout_is_of_that_layout() -> None:
     records = [record(14.0), record(15.0, layout="raw"), record(13.0, tokens=2, layout="raw")]
     assert fastest(records) == {1: records[0]}
     assert fastest(records, layout="raw") == {1: records[1], 2: records[2]}
+
+
+def test_a_confirmed_time_is_told_and_decides_nothing() -> None:
+    noise = repeated(0.002)
+    fast, slow = final(10.0, 8), final(10.5, 4)
+    confirmed = dataclasses.replace(fast, stage="confirm", time_us=Time(11.0, 10.9, 11.1, 200))
+    found = winners([*noise, fast, slow, confirmed])[1]
+    assert depth(found) == 8 and found.record == fast
+    assert found.carried == found.confirmed == confirmed
+    assert found.low_us and found.high_us and found.low_us < 11.0 < found.high_us
+    lucky = dataclasses.replace(slow, stage="confirm", time_us=Time(1.0, 1.0, 1.0, 200))
+    assert winners([*noise, fast, slow, confirmed, lucky])[1] == found
+    assert winners([lucky]) == {}, "alone it is no measurement of a candidate"
+
+
+def test_a_confirmed_time_is_of_the_last_final_and_of_its_binary() -> None:
+    first = final(10.0, 8)
+    confirmed = dataclasses.replace(first, stage="confirm")
+    assert winners([first, confirmed, final(10.2, 8)])[1].confirmed is None
+    other = tuning_db.Binary(100, 0, 200_000, "cd" * 32)
+    assert winners([first, dataclasses.replace(confirmed, binary=other)])[1].confirmed is None
+    assert winners([first, confirmed, record(9.0)])[1].confirmed == confirmed

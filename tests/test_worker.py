@@ -51,9 +51,16 @@ class FakeBed:
     made: list[tuple[str, int]] = []  # noqa: RUF012 - emptied by the fixture
 
     def __init__(
-        self, shape: Shape, device: object, seed: int, weights: Weights | None, layout: str
+        self,
+        shape: Shape,
+        device: object,
+        seed: int,
+        weights: Weights | None,
+        layout: str,
+        trace_file: str | None,
     ) -> None:
         self.shape, self.seed, self.weights, self.layout = shape, seed, weights, layout
+        self.trace_file = trace_file
         self.made.append((shape.name, seed))
 
     def layer(self, distribution: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from monomoe_gen.tuning_db import Record
 
 STATUSES = ("ok", "infeasible", "compile_error", "launch_error", "wrong", "timeout", "unstable")
-STAGES = ("screen", "final")
+STAGES = ("screen", "final", "confirm")
 Found = list[tuple[str, "Record"]]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from monomoe_gen.cli.options import (
+    captured_routing,
     layout_option,
     models_option,
     pdl_option,
@@ -20,6 +21,7 @@ from monomoe_gen.cli.options import (
     schedule_option,
     token_tile_option,
     tokens_option,
+    trace_file_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, Device
@@ -49,6 +51,7 @@ RESULTS, ANCHORS = "bench.json", "anchors.json"
 @models_option("every dispatched one")
 @tokens_option
 @routings_option
+@trace_file_option
 @schedule_option(required=False)
 @token_tile_option
 @layout_option
@@ -70,6 +73,7 @@ def bench(
     shapes: tuple[Shape, ...],
     tokens: tuple[int, ...],
     routings: tuple[str, ...],
+    trace_file: Path | None,
     schedule: Schedule | None,
     token_tile: int,
     layout: Layout,
@@ -90,6 +94,12 @@ def bench(
         raise click.UsageError("--write is for dispatched kernels: leave --router and --pdl away")
     if write and schedule:
         raise click.UsageError("--write is for dispatched kernels: leave --schedule away")
+    if write and trace_file:
+        raise click.UsageError("--write is for drawn routing: leave --routing-trace away")
+    if trace_file:
+        if len(shapes) != 1:
+            raise click.UsageError("--routing-trace is of one model: give exactly one --model")
+        routings = (captured_routing(trace_file, shapes[0]),)
     if readme and not write:
         _refresh(readme)
         return None
@@ -101,7 +111,7 @@ def bench(
     if variant:
         targets += [remeasure.variant_target(t, device, router, pdl) for t in targets]
     timed = jobs.compile_floors(device).timed(timing.FULL)
-    measured, code = measure_all(targets, routings, timed)
+    measured, code = measure_all(targets, routings, timed, trace_file=trace_file)
     good = [m for m in measured if m.cell.status == "ok"]
     results = [remeasure.result(m.target.spec, m.cell, m.routing) for m in good]
     rows = [asdict(r) for r in results]
@@ -179,10 +189,12 @@ def measure_all(
     timed: Timed | None,
     weights: Weights | None = None,
     finish: Finish | None = None,
+    trace_file: Path | None = None,
 ) -> tuple[list[Measured], int | None]:
     """All cells in order, and the exit code if one of them is not ok or is missing.
 
     A kernel is validated once, with its first routing; its cells all carry those errors.
+    ``trace_file`` holds the captured routing that ``routings`` names.
     ``finish`` asks for comparisons, and hears of every model when it is done: the GPU, what came of
     its kernels, and the seconds that they took.
     """
@@ -216,6 +228,7 @@ def measure_all(
                     weights=weights,
                     report=finish is not None,
                     logits_kernel=target.logits_image,
+                    trace_file=trace_file,
                 )
                 outcome = box.measure(request, hear)
                 outcomes.append((target, outcome))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -73,6 +74,20 @@ class DurationType(click.ParamType):
         return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
 
 
+class PercentType(click.ParamType):
+    """A percentage such as ``10`` or ``2.5``, as a share; ``none`` is None."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | None:
+        if not isinstance(value, str):
+            return None if value is None else float(value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)%?", value.strip())
+        if value != "none" and not match:
+            self.fail(f"{value!r}: give a percentage such as 10, or none", param, ctx)
+        return float(match[1]) / 100 if match else None
+
+
 def schedule_text(schedule: Schedule) -> str:
     """A schedule as ``--schedule`` takes it."""
     return ",".join(f"{name}={value}" for name, value in schedule.to_dict().items())
@@ -113,6 +128,19 @@ class RoutingsType(click.ParamType):
             if name not in TIMED_ROUTINGS:
                 self.fail(f"{name!r} is not one of {', '.join(TIMED_ROUTINGS)}", param, ctx)
         return names
+
+
+def captured_routing(trace_file: Path, shape: Shape) -> str:
+    """The name of the routing in ``trace_file``, which is given in place of ``--routing``."""
+    from click.core import ParameterSource
+
+    from monomoe_gen.routing_trace import load
+
+    context = click.get_current_context()
+    for name in ("routing", "routings"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError("give --routing or --routing-trace, not both")
+    return load(trace_file, shape).name
 
 
 def schedule_option(required: bool = True) -> Decorator:
@@ -175,6 +203,13 @@ routings_option = click.option(
     show_default=True,
     metavar="NAME,NAME,...",
     help=f"How tokens choose experts in timed launches: {', '.join(TIMED_ROUTINGS)}.",
+)
+trace_file_option = click.option(
+    "--routing-trace",
+    "trace_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Time launches with captured routing, in place of --routing; tuning_db/README.md "
+    "describes the file.",
 )
 routing_option = click.option(
     "--routing",

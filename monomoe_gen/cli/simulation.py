@@ -76,6 +76,7 @@ def simulate(
     there are some.
     """
     from monomoe_gen import host_build
+    from monomoe_gen.refute import launches
     from monomoe_gen.simulate import POLICIES, make_problem, plan
     from monomoe_gen.simulate import simulate as run_simulations
 
@@ -98,8 +99,8 @@ def simulate(
     shown: set[tuple[str, str, str]] = set()
     with progress("simulating", len(runs) * len(tokens)) as step:
         for count in tokens:
-            launches = (count, 1 if count == token_tile else token_tile, count)
-            problem = make_problem(shape, launches, routing, layout=layout, router=router)
+            counts = launches(count, token_tile)
+            problem = make_problem(shape, counts, routing, layout=layout, router=router)
             for outcome in run_simulations(program, problem, runs, resident):
                 run = outcome.run
                 step(f"{count} tokens, {run.policy}")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monomoe_gen.cli.options import (
     DurationType,
+    PercentType,
+    captured_routing,
     layout_option,
     model_option,
     routing_option,
     tokens_option,
+    trace_file_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device
@@ -42,6 +46,7 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
+@trace_file_option
 @layout_option
 @click.option(
     "--seed",
@@ -57,6 +62,23 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     show_default=True,
     help="Chooses the next schedule when not all can be tried; see search-study.",
 )
+@click.option(
+    "--simulate",
+    type=click.IntRange(0),
+    metavar="SEEDS",
+    default=0,
+    show_default=True,
+    help="Have the simulator look for races and deadlocks in a kernel before the GPU runs it, with "
+    "so many seeds a policy; for small shapes only, see simulate.",
+)
+@click.option(
+    "--prune",
+    type=PercentType(),
+    default="10",
+    show_default=True,
+    help="Do not time a schedule at further token counts that is slower than the best by more at "
+    "those timed; 'none' times all, as does a run of the whole space.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
 def tune(
@@ -65,9 +87,12 @@ def tune(
     budget_s: float | None,
     trials: int | None,
     routing: str,
+    trace_file: Path | None,
     layout: Layout,
     seed: int,
     sampler: str,
+    simulate: int,
+    prune: float | None,
     fresh: bool,
     form: str,
 ) -> int | None:
@@ -83,6 +108,9 @@ def tune(
     _require_known(shape)
     from monomoe_gen.campaign import Plan
 
+    if trace_file:
+        routing = captured_routing(trace_file, shape)
+        say(f"captured routing, recorded as {routing}")
     if budget_s is None and trials is None:
         budget_s = DEFAULT_BUDGET_S
     plan = Plan(
@@ -91,10 +119,13 @@ def tune(
         budget_s=budget_s or None,
         trials=trials,
         routing=routing,
+        trace_file=trace_file,
         layout=layout,
         seed=seed,
         fresh=fresh,
         sampler=sampler,
+        simulate=simulate,
+        prune=prune,
     )
     report = _run(plan)
     print_rows(_rows(report), form, FORMATS)
@@ -145,15 +176,16 @@ def _rows(report: Report) -> list[dict[str, Any]]:
             "ties": len(winner.ties),
         }
         for tokens, winner in report.winners.items()
-        if (record := winner.record).time_us
+        if (record := winner.carried).time_us
     ]
 
 
 def _summarize(report: Report) -> None:
     failed = ", ".join(f"{count} {status}" for status, count in report.failures.items())
+    pruned = f" ({report.pruned} in part)" if report.pruned else ""
     say(
         f"{'replayed' if report.replay else 'measured'}: {report.known} schedules known before, "
-        f"{report.measured} new, {report.left} left; {failed or 'none failed'}; "
+        f"{report.measured} new{pruned}, {report.left} left; {failed or 'none failed'}; "
         f"{report.restarts} worker restarts; {report.seconds:.0f} s"
     )
     if report.speed:
