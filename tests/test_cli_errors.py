@@ -107,6 +107,8 @@ CASES = (
     Case(f"tune --model {MODEL} --budget soon", "'soon': give a time such as 90s, 10m or 1.5h"),
     Case(f"tune --model {MODEL} --budget 0s", "'0s': give a time such as"),
     Case(f"tune --model {MODEL} --trials 0", "0 is not in the range x>=1"),
+    Case("tune --model toy --simulate -1", "'--simulate': -1 is not in the range x>=0"),
+    Case("tune --model toy --prune ten", "'ten': give a percentage such as 10, or none"),
     Case(f"tune --model {MODEL} --tokens 0", "'0': give numbers from 1 to 32, comma separated"),
     Case(f"tune --model {MODEL} --tokens 33", "'33': give numbers from 1 to 32"),
     Case(f"tune --model {MODEL} --tokens 1,,2", "'1,,2': give numbers from 1 to 32"),
