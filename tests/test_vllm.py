@@ -31,6 +31,7 @@ from monomoe_gen.weights import BlockWeights, quantize_blocks
 
 pytest.importorskip("vllm", reason="vLLM is not installed here; CONTRIBUTING.md has the command")
 
+from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.layers.fused_moe import modular_kernel as mk
 from vllm.platforms import current_platform
 
@@ -242,6 +243,14 @@ def test_outputs_agree_with_those_of_vllm(runs: dict[str, dict[str, Any]], model
 def test_the_same_tokens_are_decoded(runs: dict[str, dict[str, Any]]) -> None:
     assert runs["with"]["tokens"] == runs["without"]["tokens"]
     assert len({token for row in runs["with"]["tokens"] for token in row}) > 5
+
+
+def test_the_option_that_returns_the_chosen_experts_is_seen() -> None:
+    config = VllmConfig()
+    with set_current_vllm_config(config):
+        assert not plugin._captures_experts()
+        config.aux_output_config.enable_return_routed_experts = True
+        assert plugin._captures_experts()
 
 
 SHAPES = (

@@ -93,9 +93,9 @@ def describe(layer: Any) -> Described:
         "vLLM's SwiGLU parameters": any(
             getattr(layer, f"swiglu_{name}") is not None for name in ("limit", "alpha", "beta")
         ),
+        "the chosen experts of each token": _captures_experts(),
         "groups of experts scored by their best one": grouped and not biased,
         "a routed scaling factor without an expert bias": scaled != 1.0 and not biased,
-        "the chosen experts of each token": _captures_experts(),
     }
     return Described(
         hidden=moe.hidden_dim,
@@ -188,5 +188,4 @@ def plan_for(table: KernelTable, shape: Shape, on_cpu: bool) -> Plan:
 def _captures_experts() -> bool:
     from vllm.config import get_current_vllm_config
 
-    options = getattr(get_current_vllm_config(), "aux_output_config", None)
-    return bool(getattr(options, "enable_return_routed_experts", False))
+    return bool(get_current_vllm_config().aux_output_config.enable_return_routed_experts)

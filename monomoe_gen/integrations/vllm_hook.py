@@ -21,6 +21,7 @@ Choose = Callable[[Any, Any], "type | None"]
 def moved() -> list[str]:
     """What the plugin relies on and this vLLM does not have, each in words."""
     import vllm
+    from vllm.config import VllmConfig
     from vllm.model_executor.layers.fused_moe import modular_kernel as mk
     from vllm.model_executor.layers.fused_moe.config import FusedMoEConfig
     from vllm.model_executor.layers.fused_moe.experts.triton_moe import TritonExperts
@@ -65,6 +66,7 @@ def moved() -> list[str]:
         fused_moe_router.FusedMoERouter.select_experts: (
             "hidden_states router_logits topk_indices_dtype"
         ),
+        VllmConfig: "aux_output_config",
         mk.FusedMoEKernel.apply: (
             "hidden_states w1 w2 topk_weights topk_ids activation global_num_experts expert_map "
             "apply_router_weight_on_input"
