@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from monomoe_gen.errors import EnvironmentProblem
+
 
 @dataclass(frozen=True)
 class Device:
@@ -68,6 +70,27 @@ def current_device() -> Device | None:
         l2_bytes=found.L2_cache_size,
         arch="sm_90a" if capability == "sm_90" else capability,
     )
+
+
+def equal_gpus() -> list[str]:
+    """The UUIDs of all visible CUDA devices, the current one first.
+
+    Raises:
+        EnvironmentProblem: one is of another kind than the current one.
+    """
+    import torch
+
+    current = torch.cuda.current_device()
+    own = torch.cuda.get_device_properties(current)
+    order = [current, *(i for i in range(torch.cuda.device_count()) if i != current)]
+    found: list[Any] = [torch.cuda.get_device_properties(i) for i in order]
+    for i, each in zip(order, found, strict=True):
+        if (each.name, each.multi_processor_count) != (own.name, own.multi_processor_count):
+            raise EnvironmentProblem(
+                f"asked for all GPUs, but device {i} is {each.name} beside {own.name}: times of "
+                "different cards do not compare; let CUDA_VISIBLE_DEVICES name equal ones"
+            )
+    return [f"GPU-{each.uuid}" for each in found]
 
 
 _MUST_AGREE = {  # fields of Device, and what a refusal says about one beside the GPU's name

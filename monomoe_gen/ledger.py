@@ -20,7 +20,8 @@ class Ledger:
     """The records of one shape, GPU, token tile, routing and layout of the weights.
 
     A record counts as long as its sources are what the templates render today. ``path`` is the
-    database that `add` appends to; None keeps records in memory only.
+    database that `add` appends to; None keeps records in memory only. Several threads may add
+    records and ask for times and the best.
     """
 
     shape: Shape
@@ -61,9 +62,14 @@ class Ledger:
             self._hashes[schedule] = render(self.spec(schedule)).sources_hash
         return self._hashes[schedule]
 
+    @property
+    def records(self) -> Sequence[Record]:
+        """All that counts, in the order it came."""
+        return tuple(self._records)
+
     def schedules(self) -> list[Schedule]:
         """Every schedule with a record, in the order of the first."""
-        return list(dict.fromkeys(schedule for schedule, _ in self._latest))
+        return list(dict.fromkeys(schedule for schedule, _ in list(self._latest)))
 
     def record(self, schedule: Schedule, tokens: int) -> Record | None:
         return self._latest.get((schedule, tokens))
@@ -99,16 +105,17 @@ class Ledger:
 
     def recorded_tokens(self, schedule: Schedule) -> set[int]:
         """Token counts that ``schedule`` has a record for, of this run or not."""
-        return {n for s, n in self._latest if s == schedule}
+        return {n for s, n in list(self._latest) if s == schedule}
 
     def best(self, among: Container[Schedule] | None = None) -> dict[int, Record]:
         """The fastest record of each token count, a final one if there is any.
 
         Schedules that fail for a token count do not take part; ``among`` restricts the others.
         """
-        failed = {s for (s, _), record in self._latest.items() if record.status != "ok"}
+        latest = list(self._latest.items())
+        failed = {s for (s, _), record in latest if record.status != "ok"}
         best: dict[int, tuple[bool, float, Record]] = {}
-        for (schedule, n), record in self._latest.items():
+        for (schedule, n), record in latest:
             if record.time_us and schedule not in failed and (not among or schedule in among):
                 found = record.stage == "screen", record.time_us.median, record
                 if n in self.tokens and (n not in best or found[:2] < best[n][:2]):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class Speed:
     """``compiled`` binaries took ``compile_s`` seconds altogether, in parallel, ``cached`` none.
 
-    ``measured`` requests kept the GPU's worker busy for ``busy_s`` of ``seconds``.
+    ``measured`` requests kept a GPU's worker busy for ``busy_s`` of ``seconds``, on average.
     """
 
     compiled: int
@@ -38,13 +38,14 @@ class Speed:
 
 
 class Meter:
-    """Counts for one run; several threads may use it."""
+    """Counts for one run with some GPU ``workers``; several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._compiled = self._cached = self._measured = 0
         self._compile_s = self._busy_s = 0.0
+        self.workers = 1
 
     def compilation(self, seconds: float, cached: bool) -> None:
         with self._lock:
@@ -71,6 +72,6 @@ class Meter:
                 self._cached,
                 self._compile_s,
                 self._measured,
-                self._busy_s,
+                self._busy_s / self.workers,
                 time.monotonic() - self._began,
             )

@@ -11,9 +11,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 
 from monomoe_gen import cost, jobs, tuning_db
 from monomoe_gen.campaign import Campaign, Failure, Plan, Progress, Report
+from monomoe_gen.cards import share, spread
 from monomoe_gen.confirm import confirm
 from monomoe_gen.device import Device
 from monomoe_gen.emit import emit
@@ -43,11 +46,13 @@ def tune(
     say: Callable[[str], object] = lambda text: None,
     observe: Callable[[Progress], object] = lambda progress: None,
     sandbox: Callable[[], Sandbox] = Sandbox,
+    others: Sequence[Callable[[], Sandbox]] = (),
 ) -> Report:
     """Measures candidates on the GPU ``device`` until the plan is fulfilled, and emits the best.
 
-    ``say`` hears remarks, ``observe`` every finished candidate. Ctrl-C once ends the run early
-    with a report, twice aborts.
+    ``others`` make the sandboxes of further GPUs like ``device``, which share the search; finalists
+    are compared on one. ``say`` hears remarks, ``observe`` every finished candidate. Ctrl-C once
+    ends the run early with a report, twice aborts.
 
     Raises:
         EnvironmentProblem: the GPU is busy or does not answer, or there is no NVRTC.
@@ -83,17 +88,23 @@ def tune(
     if transfer:
         say(f"nothing is recorded for {shape.name}: beginning with {transfer}")
     floors = jobs.compile_floors(device)
-    with stop_on_interrupt(say) as stop, sandbox() as box:
-        campaign = Campaign(plan, device, ledger, box, floors, observe, refuter)
+    with stop_on_interrupt(say) as stop, ExitStack() as opened:
+        boxes = [opened.enter_context(make()) for make in (sandbox, *others)]
+        campaign = Campaign(plan, device, ledger, boxes[0], floors, observe, refuter)
+        campaign.meter.workers = len(boxes)
+        campaigns = [campaign, *(replace(campaign, sandbox=box) for box in boxes[1:])]
+        before = len(ledger.records)
         for schedule in filter(campaign.hopeless, candidates):
             search.tell(schedule, campaign.values(schedule))
         deadline = began + plan.budget_s * (1 - FINAL_SHARE) if plan.budget_s else float("inf")
-        measured = _search(campaign, search, deadline, stop)
+        measured, campaign = _search(campaigns, search, deadline, stop, say)
+        if apart := spread(ledger.records[before:]):
+            say(apart)
         while not stop.is_set():
             finals(campaign, stop)
             if confirm(campaign, stop):
                 break
-        restarts = box.restarts
+        restarts = sum(box.restarts for box in boxes)
         pruned = sum(map(campaign.hopeless, candidates))
         speed = campaign.meter.speed()
     emission = None
@@ -132,8 +143,19 @@ def _in_turns(*lists: Sequence[Schedule]) -> list[Schedule]:
     return list(dict.fromkeys(s for place in places for s in place if s is not None))
 
 
-def _search(campaign: Campaign, search: Search, deadline: float, stop: threading.Event) -> int:
-    """Measures candidates until none is left, the budget is spent or ``stop``; how many."""
+def _search(
+    campaigns: Sequence[Campaign],
+    search: Search,
+    deadline: float,
+    stop: threading.Event,
+    say: Callable[[str], object],
+) -> tuple[int, Campaign]:
+    """Measures candidates until none is left, the budget is spent or ``stop``.
+
+    Returns how many, and the campaign of a card that still answers.
+    """
+    campaign = campaigns[0]
+    failed = threading.Event()
     trials = campaign.plan.trials if campaign.plan.trials is not None else len(search)
     total = min(trials, len(search))
     lock = threading.Lock()
@@ -154,15 +176,19 @@ def _search(campaign: Campaign, search: Search, deadline: float, stop: threading
         return campaign.prepare(schedule, over) if schedule else None
 
     def over() -> bool:
-        return stop.is_set() or time.monotonic() >= deadline
+        return stop.is_set() or failed.is_set() or time.monotonic() >= deadline
 
-    for subject, failure in prepared_ahead(prepare, COMPILERS, over):
+    def work(own: Campaign, prepared: tuple[Subject, Failure | None]) -> None:
+        nonlocal measured
+        subject, failure = prepared
         if failure:
-            campaign.fail(subject, "screen", *failure)
+            own.fail(subject, "screen", *failure)
         else:
-            campaign.screen(subject)
-        measured += 1
+            own.screen(subject)
         with lock:
-            search.tell(subject.spec.schedule, campaign.values(subject.spec.schedule))
-        campaign.report("search", measured, total)
-    return measured
+            measured += 1
+            search.tell(subject.spec.schedule, own.values(subject.spec.schedule))
+            own.report("search", measured, total)
+
+    alive = share(prepared_ahead(prepare, COMPILERS, over), campaigns, work, failed, say)
+    return measured, alive[0]

@@ -42,9 +42,12 @@ class Worker(Protocol):
 
 
 class ProcessWorker:
-    """A `Worker` in a process of its own session, so that Ctrl-C does not reach it."""
+    """A `Worker` in a process of its own session, so that Ctrl-C does not reach it.
 
-    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+    ``gpu`` is the UUID of the only GPU it sees; None leaves it what this process sees.
+    """
+
+    def __init__(self, command: Sequence[str] = COMMAND, gpu: str | None = None) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
@@ -54,7 +57,7 @@ class ProcessWorker:
             stderr=self._stderr,
             text=True,
             start_new_session=True,
-            env=worker_environment(),
+            env=worker_environment() | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}),
         )
         threading.Thread(target=self._read, daemon=True).start()
 

@@ -109,6 +109,18 @@ def test_what_to_tune(plans: list[Plan]) -> None:
     assert (plan.sampler, plan.simulate, plan.prune) == ("random", 2, 0.075)
 
 
+def test_all_gpus_take_part(monkeypatch: pytest.MonkeyPatch, plans: list[Plan]) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        tune_module, "tune", lambda plan, device, **given: seen.append(given) or REPORT
+    )
+    monkeypatch.setattr(tuning, "equal_gpus", lambda: ["GPU-a", "GPU-b", "GPU-c"])
+    assert cli.run(["tune", "--model", MODEL]) == 0
+    assert cli.run(["tune", "--model", MODEL, "--gpus", "all"]) == 0
+    one, every = seen
+    assert "others" not in one and len(every["others"]) == 2 and every["sandbox"]
+
+
 @pytest.mark.parametrize(("text", "share"), [(None, 0.1), ("none", None), ("5%", 0.05)])
 def test_how_much_slower_is_pruned(
     text: str | None, share: float | None, plans: list[Plan]

@@ -33,7 +33,7 @@ LAYERS = (
     ("sandbox", "worker", "emit", "jobs", "simulate", "torch_op"),
     ("runtime", "verify", "refute"),
     ("campaign",),
-    ("finals", "confirm", "replay", "inspection", "candidates", "integrations"),
+    ("finals", "confirm", "cards", "replay", "inspection", "candidates", "integrations"),
     ("tune", "lab"),
     ("report", "gate", "validation_report"),
     ("gate_report",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from monomoe_gen.cli.options import (
     trace_file_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
-from monomoe_gen.device import DEFAULT, KNOWN, current_device
+from monomoe_gen.device import DEFAULT, KNOWN, current_device, equal_gpus
 from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
@@ -28,6 +29,7 @@ from monomoe_gen.shapes import Shape, list_shapes
 
 if TYPE_CHECKING:
     from monomoe_gen.campaign import Plan, Progress, Report
+    from monomoe_gen.sandbox import Sandbox
 
 INTERRUPTED = 130
 DEFAULT_BUDGET_S = 600.0
@@ -79,6 +81,13 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     help="Do not time a schedule at further token counts that is slower than the best by more at "
     "those timed; 'none' times all, as does a run of the whole space.",
 )
+@click.option(
+    "--gpus",
+    type=click.Choice(["one", "all"]),
+    default="one",
+    show_default=True,
+    help="Measure on the first visible GPU, or on all of them at once.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
 def tune(
@@ -93,6 +102,7 @@ def tune(
     sampler: str,
     simulate: int,
     prune: float | None,
+    gpus: str,
     fresh: bool,
     form: str,
 ) -> int | None:
@@ -127,7 +137,7 @@ def tune(
         simulate=simulate,
         prune=prune,
     )
-    report = _run(plan)
+    report = _run(plan, gpus == "all")
     print_rows(_rows(report), form, FORMATS)
     _summarize(report)
     return INTERRUPTED if report.interrupted else None
@@ -144,7 +154,7 @@ def _require_known(shape: Shape) -> None:
         )
 
 
-def _run(plan: Plan) -> Report:
+def _run(plan: Plan, every_gpu: bool) -> Report:
     device = current_device()
     with progress_bar() as update:
 
@@ -157,7 +167,17 @@ def _run(plan: Plan) -> Report:
             return replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
         from monomoe_gen import tune as tuner
 
-        return tuner.tune(plan, device, say=say, observe=observe)
+        if not every_gpu:
+            return tuner.tune(plan, device, say=say, observe=observe)
+        first, *others = (_sandbox_of(gpu) for gpu in equal_gpus())
+        return tuner.tune(plan, device, say=say, observe=observe, sandbox=first, others=others)
+
+
+def _sandbox_of(gpu: str) -> Callable[[], Sandbox]:
+    from monomoe_gen.sandbox import Sandbox
+    from monomoe_gen.worker_process import ProcessWorker
+
+    return lambda: Sandbox(lambda: ProcessWorker(gpu=gpu))
 
 
 def _rows(report: Report) -> list[dict[str, Any]]:
