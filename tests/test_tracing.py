@@ -183,6 +183,7 @@ def test_the_worker_returns_what_the_launches_wrote(monkeypatch: pytest.MonkeyPa
         seed=0,
         weights=None,
         layout="packed",
+        trace_file=None,
         inputs=lambda tokens, routing, router: SimpleNamespace(
             x=nothing, logits=logits, bias=None, routers=None
         ),
