@@ -131,7 +131,12 @@ class Ledger:
             chosen = among is None or schedule in among
             return chosen and record.tokens in self.tokens and schedule not in failed
 
-        return winners(filter(counts, self._records), self.routing, layout=self.layout)
+        def current(record: Record) -> bool:
+            return record.sources_hash == self.sources_hash(Schedule.from_dict(record.schedule))
+
+        # What older sources took from run to run says how much a difference means, as for `emit`.
+        every = [*self.stale, *filter(counts, self._records)]
+        return winners(every, self.routing, current, self.layout)
 
     def finalists(self, count: int) -> dict[Schedule, tuple[int, ...]]:
         """The ``count`` fastest schedules of each token count, each with the counts it leads at.
