@@ -20,7 +20,7 @@ from monomoe_gen.files import copy_folder
 from monomoe_gen.paths import data_dir, home
 from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
-from monomoe_gen.strict import read_json
+from monomoe_gen.strict import read_versioned
 
 FORMAT = 1
 FILE = "dispatch.json"
@@ -204,7 +204,7 @@ def load(folder: Path) -> Table:
         DatabaseError: no table there, or one with a field that is unknown, missing or wrong.
     """
     path = folder / FILE
-    file = read_json(_File, path)
+    file = read_versioned(_File, path, FORMAT)
     for problem in _problems(file):
         raise DatabaseError(path, 0, problem)
     return Table(file.device, file.kernels, file.entries)
@@ -235,8 +235,6 @@ class _File:
 
 def _problems(file: _File) -> Iterator[str]:
     """What does not hold between fields; a later check may rely on the earlier ones."""
-    if file.format != FORMAT:
-        yield f"format {file.format}, this program reads format {FORMAT}"
     kernels = {kernel.id: kernel for kernel in file.kernels}
     if len(kernels) < len(file.kernels):
         yield "two kernels have the same id"

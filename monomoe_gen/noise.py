@@ -10,10 +10,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from monomoe_gen.errors import DatabaseError
 from monomoe_gen.files import write_atomically
 from monomoe_gen.paths import tuning_db_dir
-from monomoe_gen.strict import read_json
+from monomoe_gen.strict import read_versioned
 
 FORMAT = 1
 FILE = "noise.json"
@@ -59,10 +58,7 @@ def read(path: Path) -> tuple[Noise, ...]:
     """
     if not path.exists():
         return ()
-    file = read_json(_File, path)
-    if file.format != FORMAT:
-        raise DatabaseError(path, 0, f"format {file.format}, this program reads format {FORMAT}")
-    return file.cards
+    return read_versioned(_File, path, FORMAT).cards
 
 
 def current_uuid() -> str:

@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from monomoe_gen import cost, ranking, samplers
-from monomoe_gen.errors import DatabaseError, MonomoeError
+from monomoe_gen.errors import MonomoeError
 from monomoe_gen.files import write_atomically
 from monomoe_gen.paths import tuning_db_dir
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.search import Search
 from monomoe_gen.shapes import Shape
-from monomoe_gen.strict import read_json
+from monomoe_gen.strict import read_versioned
 from monomoe_gen.tuning_db import Record
 
 FORMAT = 1
@@ -170,10 +170,7 @@ def read(path: Path) -> tuple[Study, ...]:
     """
     if not path.exists():
         return ()
-    file = read_json(_File, path)
-    if file.format != FORMAT:
-        raise DatabaseError(path, 0, f"format {file.format}, this program reads format {FORMAT}")
-    return file.studies
+    return read_versioned(_File, path, FORMAT).studies
 
 
 def store(path: Path, new: Study) -> None:

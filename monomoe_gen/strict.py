@@ -40,6 +40,19 @@ def read_json(kind: type[_T], path: Path) -> _T:
         raise DatabaseError(path, problem.line(text), str(problem)) from None
 
 
+def read_versioned(kind: type[_T], path: Path, version: int) -> _T:
+    """Reads the file `path` as one `kind`, whose ``format`` has to be `version`.
+
+    Raises:
+        DatabaseError: as `read_json`, or another format.
+    """
+    file = read_json(kind, path)
+    found = typing.cast(Any, file).format
+    if found != version:
+        raise DatabaseError(path, 0, f"has format {found}, this program reads format {version}")
+    return file
+
+
 class _Problem(Exception):
     """What is wrong at `where`, a path such as ``entries[3].tuned_at``."""
 

@@ -15,10 +15,9 @@ from monomoe_gen.comparison import (
     Accuracy,
     Comparison,
 )
-from monomoe_gen.errors import DatabaseError
 from monomoe_gen.files import write_atomically
 from monomoe_gen.shapes import Shape
-from monomoe_gen.strict import read_json
+from monomoe_gen.strict import read_versioned
 
 FORMAT = 1
 FOLDER = "validation"
@@ -88,10 +87,7 @@ def read(path: Path) -> Report:
     Raises:
         DatabaseError: no such file, not such a report, or one of another format.
     """
-    report = read_json(Report, path)
-    if report.format != FORMAT:
-        raise DatabaseError(path, 0, f"has format {report.format}, this version reads {FORMAT}")
-    return report
+    return read_versioned(Report, path, FORMAT)
 
 
 def render(report: Report) -> str:
