@@ -179,7 +179,9 @@ def _choose(
         layout=layout,
     )
     of_layout = "" if layout == "packed" else f", {layout} weights"
-    for tokens in sorted(set(winners(records, layout=layout)) - set(best)):
+    latest = tuning_db.latest_of(records)
+    timed = {record.tokens for record in latest if record.time_us and record.layout == layout}
+    for tokens in sorted(timed - set(best)):
         notes.append(
             f"{model}, {tokens} tokens{of_layout}: every record is of older sources, the entry is "
             "left as it was; run `monomoe-gen tune` on the GPU"
