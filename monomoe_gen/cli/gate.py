@@ -12,7 +12,7 @@ import click
 from monomoe_gen.cli.gate_history import record, show_drift
 from monomoe_gen.cli.gate_setup import COMMANDS as SETUP
 from monomoe_gen.cli.gate_setup import blocks_option, tokens_option
-from monomoe_gen.cli.options import TIMED_ROUTINGS, models_option
+from monomoe_gen.cli.options import models_option, routings_option
 from monomoe_gen.cli.output import format_option, print_json, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.errors import EnvironmentProblem
@@ -51,15 +51,6 @@ class _Failures(click.ParamType):
         return () if value == "none" else names
 
 
-routings_option = click.option(
-    "--routing",
-    "routings",
-    type=click.Choice(TIMED_ROUTINGS),
-    multiple=True,
-    default=TIMED_ROUTINGS[:1],
-    show_default=True,
-    help="How tokens choose experts in timed launches; may be repeated.",
-)
 processes_option = click.option(
     "--processes",
     type=click.IntRange(2, 64),

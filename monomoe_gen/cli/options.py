@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -115,15 +116,15 @@ def models_option(default: str) -> Decorator:
     )
 
 
-class RoutingsType(click.ParamType):
-    """Routing patterns, comma separated, each once."""
+class _RoutingsType(click.ParamType):
+    """Routing patterns, comma separated."""
 
     name = "routings"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
         if isinstance(value, tuple):
             return value
-        names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+        names = tuple(name.strip() for name in value.split(","))
         for name in names:
             if name not in TIMED_ROUTINGS:
                 self.fail(f"{name!r} is not one of {', '.join(TIMED_ROUTINGS)}", param, ctx)
@@ -198,11 +199,14 @@ tokens_option = click.option(
 routings_option = click.option(
     "--routing",
     "routings",
-    type=RoutingsType(),
-    default=TIMED_ROUTINGS[0],
+    type=_RoutingsType(),
+    multiple=True,
+    default=TIMED_ROUTINGS[:1],
     show_default=True,
+    callback=lambda ctx, param, value: tuple(dict.fromkeys(itertools.chain(*value))),
     metavar="NAME,NAME,...",
-    help=f"How tokens choose experts in timed launches: {', '.join(TIMED_ROUTINGS)}.",
+    help=f"How tokens choose experts in timed launches: {', '.join(TIMED_ROUTINGS)}; may be "
+    "repeated.",
 )
 trace_file_option = click.option(
     "--routing-trace",
