@@ -44,6 +44,7 @@ LAYERS = (
     ("campaign",),
     ("finals", "confirm", "cards", "replay", "inspection", "candidates", "integrations"),
     ("tune", "lab"),
+    ("calibration",),
     ("report", "gate", "validation_report"),
     ("gate_report",),
     ("remeasure", "tracing", "pages", "doctor"),
