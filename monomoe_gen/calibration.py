@@ -14,10 +14,23 @@ KINDS = 2  # a kernel beside itself, and beside its copy at another place
 _FLOORS = 4  # kernels timed once a cell and process: three streams and an empty one
 
 
-def cell_seconds(time_us: float, blocks: int, kinds: int = KINDS) -> float:
-    """About how long a process measures one cell, whose kernel takes ``time_us``."""
-    each = (BLOCK.warmups + BLOCK.replays) * LAUNCHES * time_us / 1e6 + TIMING_S
-    return (kinds * blocks * 4 + _FLOORS) * each
+def block_seconds(time_us: float) -> float:
+    """About how long a block takes of kernels that take ``time_us``."""
+    return 4 * _timing_seconds(time_us)
+
+
+def cell_seconds(time_us: float, blocks: int) -> float:
+    """About how long a process takes for both comparisons of a cell, floors included."""
+    return KINDS * blocks * block_seconds(time_us) + floor_seconds(time_us)
+
+
+def floor_seconds(time_us: float) -> float:
+    """About how long the floors of a cell take, at most: they are faster than its kernel."""
+    return _FLOORS * _timing_seconds(time_us)
+
+
+def _timing_seconds(time_us: float) -> float:
+    return (BLOCK.warmups + BLOCK.replays) * LAUNCHES * time_us / 1e6 + TIMING_S
 
 
 def choose(
