@@ -137,6 +137,8 @@ CASES = (
     Case("bench --tokens 1 --schedule {legal}", "--schedule needs exactly one --model", gpu=True),
     Case(f"bench --model {MODEL} --schedule {{legal}} --write", "leave --schedule away"),
     Case("bench --pdl --write", "leave --router and --pdl away"),
+    Case("validate --missing", "--missing looks into the folder of --report"),
+    Case("validate --shipped --schedule {legal}", "--shipped chooses schedules"),
     Case(f"trace --model {MODEL}", "Missing option '--tokens'"),
     Case(f"trace --model {MODEL} --tokens 1", "no CUDA device", ENVIRONMENT),
     Case(f"trace --model {MODEL} --tokens 33", "'33': give numbers from 1 to 32"),

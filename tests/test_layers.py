@@ -32,7 +32,7 @@ LAYERS = (
         "trace_file",
         "role_rows",
     ),
-    ("search_study", "cover"),
+    ("search_study", "cover", "untuned"),
     ("drawing", "timeline", "side_by_side", "transfer", "prune_study"),
     ("sites", "placement"),
     ("validate", "bench", "dispatch", "workspaces"),
