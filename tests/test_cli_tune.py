@@ -18,6 +18,7 @@ from monomoe_gen.cli import tuning
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
+from monomoe_gen.errors import MonomoeError
 from monomoe_gen.routing_trace import save
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
@@ -216,3 +217,23 @@ def test_an_interrupted_model_ends_the_run(
     )
     assert cli.run(["tune", "--model", "toy", "--model", MODEL]) == 130
     assert [plan.shape.name for plan in plans] == ["toy"]
+
+
+def test_a_model_that_cannot_be_tuned_does_not_keep_others_from_it(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        if plan.shape.name == "toy":
+            raise MonomoeError("toy cannot be timed cold")
+        return REPORT
+
+    monkeypatch.setattr(
+        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+    )
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    both = ["tune", "--model", "toy", "--model", MODEL, "--format", "json"]
+    assert cli.run(both) == 1
+    out, err = capsys.readouterr()
+    assert [row["model"] for row in json.loads(out)] == [MODEL]
+    assert "toy: toy cannot be timed cold" in err
+    assert cli.run(["tune", "--model", "toy"]) == 2

@@ -21,7 +21,7 @@ from monomoe_gen.cli.options import (
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device, equal_gpus
-from monomoe_gen.errors import ShapeError
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError, ShapeError
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from monomoe_gen.campaign import Plan, Progress, Report
     from monomoe_gen.sandbox import Sandbox
 
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 DEFAULT_BUDGET_S = 600.0
 FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), ".2f")
 
@@ -161,13 +161,17 @@ def tune(
         for shape in shapes
     ]
     rows: list[dict[str, Any]] = []
-    interrupted = False
+    failed = interrupted = False
     for plan, report in _run(plans, gpus == "all"):
+        if isinstance(report, MonomoeError):
+            failed = True
+            say(f"{plan.shape.name}: {report}")
+            continue
         rows += [{"model": plan.shape.name, **row} for row in _rows(report)]
         _summarize(report)
         interrupted = report.interrupted
     print_rows(rows, form, FORMATS)
-    return INTERRUPTED if interrupted else None
+    return INTERRUPTED if interrupted else FAILED if failed else None
 
 
 def _require_known(shape: Shape) -> None:
@@ -181,8 +185,11 @@ def _require_known(shape: Shape) -> None:
         )
 
 
-def _run(plans: Sequence[Plan], every_gpu: bool) -> Iterator[tuple[Plan, Report]]:
-    """Carries out one plan after another, until one is interrupted."""
+def _run(plans: Sequence[Plan], every_gpu: bool) -> Iterator[tuple[Plan, Report | MonomoeError]]:
+    """Carries out one plan after another, until one is interrupted.
+
+    Of several, one that cannot be carried out does not keep the others from it.
+    """
     device = current_device()
     with ExitStack() as opened:
         update = opened.enter_context(progress_bar())
@@ -208,7 +215,13 @@ def _run(plans: Sequence[Plan], every_gpu: bool) -> Iterator[tuple[Plan, Report]
             shared = opened.enter_context(opened.enter_context(sandboxes())())
             boxes = {"sandbox": lambda: nullcontext(shared)}
         for plan in plans:
-            report = tuner.tune(plan, device, say=say, observe=observe, **boxes)
+            try:
+                report = tuner.tune(plan, device, say=say, observe=observe, **boxes)
+            except MonomoeError as error:
+                if len(plans) == 1 or isinstance(error, EnvironmentProblem):
+                    raise
+                yield plan, error
+                continue
             yield plan, report
             if report.interrupted:
                 return
