@@ -39,8 +39,9 @@ class Plan:
     `samplers.SAMPLERS`. ``simulate`` is the number of seeds, for every policy, that the simulator
     runs a kernel with before the GPU does; 0 leaves it out. ``prune`` is by what share a candidate
     may be slower than the best at the first token counts and still be timed at the others; None
-    times everything, as does a run of the whole space. ``database`` and ``folder`` default to the
-    project's ``tuning_db`` and ``generated/<gpu>``.
+    times everything, as does a run of the whole space. ``screen_only`` leaves out finals and
+    confirmation, so that winners carry their screening times. ``database`` and ``folder`` default
+    to the project's ``tuning_db`` and ``generated/<gpu>``.
     """
 
     shape: Shape
@@ -55,6 +56,7 @@ class Plan:
     sampler: str = samplers.DEFAULT
     simulate: int = 0
     prune: float | None = prune.MARGIN
+    screen_only: bool = False
     database: Path | None = None
     folder: Path | None = None
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from monomoe_gen import search_study
+from monomoe_gen import search_study, trace_file
 from monomoe_gen.cost import H200
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
@@ -82,6 +82,23 @@ def shared_memory_table() -> str:
     ]
     rows.append(("in all", f"{geometry.shared_bytes:,}", ""))
     return _table(("member", "bytes", "holds what, for how long"), rows)
+
+
+def traces_list() -> str:
+    """The traces that are kept, as pictures; a sentence if there are none."""
+    folder = data_dir("templates") / "traces"
+    parts = []
+    for path in sorted(folder.glob(f"*{trace_file.SUFFIX}")):
+        kept = trace_file.read(path)
+        stem = path.name.removesuffix(trace_file.SUFFIX)
+        facts = "; ".join(kept.facts)
+        if path.with_name(f"{stem}.svg").exists():
+            facts += f".\n\n![{kept.title}](traces/{stem}.svg)"
+        parts.append(
+            f"**{kept.title}**: {kept.us:.1f} us. {facts}\n\nNext to the model: `monomoe-gen draw "
+            f"--model {kept.spec.shape.name} --with templates/traces/{path.name} -o pair.svg`"
+        )
+    return "\n\n".join(parts) or "No trace is kept yet."
 
 
 @cache
@@ -156,6 +173,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "tunables": tunables_table,
         "rules": rules_table,
         "shared memory": shared_memory_table,
+        "traces": traces_list,
         "cost": cost_table,
         "paper schedules": paper_schedules_table,
     },

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from monomoe_gen import dispatch, jobs
+from monomoe_gen import dispatch, jobs, untuned
 from monomoe_gen.bench import Timing
-from monomoe_gen.compile import compile_source
+from monomoe_gen.compile import KernelBinary, compile_many, compile_source
 from monomoe_gen.device import Device, current_device
 from monomoe_gen.errors import EnvironmentProblem, MonomoeError, NoKernel
 from monomoe_gen.protocol import Cell, Image
@@ -81,6 +81,31 @@ def dispatched_targets(
     return targets
 
 
+def untuned_targets(
+    shapes: Sequence[Shape],
+    device: Device,
+    tokens: Sequence[int],
+    token_tile: int,
+    layout: Layout = "packed",
+) -> list[Target]:
+    """A kernel for each shape, of the schedule predicted fastest at the most of ``tokens``.
+
+    Raises:
+        MonomoeError: more tokens than the tile holds, or a shape without a feasible schedule.
+        CompileError: one does not compile.
+    """
+    _require_room(tokens, token_tile)
+    specs = list(untuned.favourites(shapes, device, max(tokens), token_tile, layout).values())
+    targets = []
+    for spec, binary in zip(
+        specs, compile_many([render(spec) for spec in specs], arch=device.arch), strict=True
+    ):
+        if not isinstance(binary, KernelBinary):
+            raise binary
+        targets.append(Target(spec, jobs.image(binary, spec.schedule.grid), tuple(tokens)))
+    return targets
+
+
 def variant_target(target: Target, device: Device, router: Router, pdl: bool) -> Target:
     """The variant of a kernel, compiled now.
 
@@ -106,15 +131,19 @@ def schedule_target(
         InfeasibleSchedule, CompileError: there is no such kernel.
         MonomoeError: more tokens than the tile holds.
     """
+    _require_room(tokens, token_tile)
+    require_feasible(shape, schedule, device, token_tile)
+    spec = KernelSpec(shape, schedule, token_tile, layout)
+    image = jobs.image(compile_source(render(spec), device.arch), schedule.grid)
+    return Target(spec, image, tuple(tokens))
+
+
+def _require_room(tokens: Sequence[int], token_tile: int) -> None:
     if max(tokens) > token_tile:
         raise MonomoeError(
             f"asked for {max(tokens)} tokens of a kernel for up to {token_tile}; give a larger "
             "--token-tile"
         )
-    require_feasible(shape, schedule, device, token_tile)
-    spec = KernelSpec(shape, schedule, token_tile, layout)
-    image = jobs.image(compile_source(render(spec), device.arch), schedule.grid)
-    return Target(spec, image, tuple(tokens))
 
 
 def result(spec: KernelSpec, cell: Cell, routing: str) -> Result:

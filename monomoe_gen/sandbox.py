@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -34,7 +34,7 @@ from monomoe_gen.protocol import (
     decode_event,
     encode,
 )
-from monomoe_gen.worker_process import ProcessWorker, Worker
+from monomoe_gen.worker_process import Ahead, ProcessWorker, Worker
 
 Status = Literal["ok", "launch_error", "timeout"]
 Answer = TypeVar("Answer", Cell, Traced)
@@ -241,6 +241,13 @@ class Sandbox:
                 f"another process is measuring on {self.env['gpu']} ({self.env['uuid']}) and "
                 f"holds {path}; wait for it to end"
             ) from None
+
+
+@contextlib.contextmanager
+def sandboxes() -> Iterator[Callable[[], Sandbox]]:
+    """What opens one fresh sandbox after another, of which the next is made ready in time."""
+    with Ahead() as start:
+        yield lambda: Sandbox(start)
 
 
 def _check_complete(request: Request, answers: Sequence[Cell | Traced]) -> None:

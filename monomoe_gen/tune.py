@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from monomoe_gen import cost, jobs, tuning_db
@@ -37,6 +37,7 @@ FINAL_SHARE = 0.2  # of a time budget, kept for the finalists
 INCUMBENTS = 8  # of each token count, from records of older sources
 COMPILERS = max(1, min(8, (os.cpu_count() or 1) - 1))
 FIRST_GUESS_S = 0.5  # per candidate, until some are measured
+Open = Callable[[], AbstractContextManager[Sandbox]]
 
 
 def tune(
@@ -45,12 +46,13 @@ def tune(
     *,
     say: Callable[[str], object] = lambda text: None,
     observe: Callable[[Progress], object] = lambda progress: None,
-    sandbox: Callable[[], Sandbox] = Sandbox,
-    others: Sequence[Callable[[], Sandbox]] = (),
+    sandbox: Open = Sandbox,
+    others: Sequence[Open] = (),
 ) -> Report:
     """Measures candidates on the GPU ``device`` until the plan is fulfilled, and emits the best.
 
-    ``others`` make the sandboxes of further GPUs like ``device``, which share the search; finalists
+    ``sandbox`` opens the one to measure in, which may have served another run before. ``others``
+    make the sandboxes of further GPUs like ``device``, which share the search; finalists
     are compared on one. ``say`` hears remarks, ``observe`` every finished candidate. Ctrl-C once
     ends the run early with a report, twice aborts.
 
@@ -90,6 +92,7 @@ def tune(
     floors = jobs.compile_floors(device)
     with stop_on_interrupt(say) as stop, ExitStack() as opened:
         boxes = [opened.enter_context(make()) for make in (sandbox, *others)]
+        restarted = sum(box.restarts for box in boxes)
         campaign = Campaign(plan, device, ledger, boxes[0], floors, observe, refuter)
         campaign.meter.workers = len(boxes)
         campaigns = [campaign, *(replace(campaign, sandbox=box) for box in boxes[1:])]
@@ -100,11 +103,11 @@ def tune(
         measured, campaign = _search(campaigns, search, deadline, stop, say)
         if apart := spread(ledger.records[before:]):
             say(apart)
-        while not stop.is_set():
+        while not (stop.is_set() or plan.screen_only):
             finals(campaign, stop)
             if confirm(campaign, stop):
                 break
-        restarts = sum(box.restarts for box in boxes)
+        restarts = sum(box.restarts for box in boxes) - restarted
         pruned = sum(map(campaign.hopeless, candidates))
         speed = campaign.meter.speed()
     emission = None

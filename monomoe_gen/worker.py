@@ -42,6 +42,7 @@ from monomoe_gen.telemetry import Gpu, Values
 from monomoe_gen.testbed import CUDA, TIMED_LAYER, Testbed, effort, load
 from monomoe_gen.trace import pack
 from monomoe_gen.validate import Verdict, check
+from monomoe_gen.worker_process import STANDBY
 
 READ_S = 900.0  # to read a layer of a checkpoint: up to 15 GB, perhaps from a network
 PREPARE_S = 180.0  # to draw the weights of a layer, or to compute the answers of all cases
@@ -182,8 +183,11 @@ def open_gpu() -> tuple[Device, Gpu, Ready]:
     return device, gpu, Ready({**identity, **gpu.facts(), "torch": str(torch.__version__)})
 
 
-def serve() -> None:
-    """Reads requests from stdin until it ends; events go to what was stdout."""
+def serve(standby: bool = False) -> None:
+    """Reads requests from stdin until it ends; events go to what was stdout.
+
+    On ``standby`` the GPU is first touched when a line has come.
+    """
     _die_with_parent()
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing that a library prints may reach the pipe
@@ -193,6 +197,10 @@ def serve() -> None:
         pipe.flush()
 
     try:
+        if standby:
+            require_cupy()
+            if not sys.stdin.readline():
+                return
         device, gpu, ready = open_gpu()
     except MonomoeError as error:
         emit(Failed("request", str(error), fatal=True))
@@ -238,4 +246,4 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(STANDBY in sys.argv[1:])

@@ -69,6 +69,7 @@ CASES = (
     Case("emit --model qwen9", "qwen9: no such shape"),
     Case("draw --model toy", "no kernel for toy"),
     Case(f"draw --model {MODEL} --tokens 33", "33 is not in the range 1<=x<=32"),
+    Case(f"draw --model {MODEL} --with /none.trace.json", "cannot be read: No such file"),
     Case(
         f"draw --model {MODEL} --schedule {{legal}} --tokens 9",
         "the kernel takes 8 tokens, not 9",
@@ -136,9 +137,11 @@ CASES = (
     Case("bench --tokens 1 --schedule {legal}", "--schedule needs exactly one --model", gpu=True),
     Case(f"bench --model {MODEL} --schedule {{legal}} --write", "leave --schedule away"),
     Case("bench --pdl --write", "leave --router and --pdl away"),
+    Case("validate --missing", "--missing looks into the folder of --report"),
+    Case("validate --shipped --schedule {legal}", "--shipped chooses schedules"),
     Case(f"trace --model {MODEL}", "Missing option '--tokens'"),
     Case(f"trace --model {MODEL} --tokens 1", "no CUDA device", ENVIRONMENT),
-    Case(f"trace --model {MODEL} --tokens 33", "33 is not in the range"),
+    Case(f"trace --model {MODEL} --tokens 33", "'33': give numbers from 1 to 32"),
     Case(f"trace --model {MODEL} --tokens 1 --launches 33", "33 is not in the range"),
     Case(
         f"trace --model {MODEL} --tokens 9 --schedule {{legal}}",

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from test_validation_report import CASE
 
-from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox, validation_report
+from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox, untuned, validation_report
 from monomoe_gen.cli import measure
 from monomoe_gen.cli.options import TIMED_ROUTINGS, schedule_text
 from monomoe_gen.comparison import Agreement
@@ -241,6 +241,60 @@ def test_models_are_reported_one_by_one(
     measured, code = measure.measure_all(targets, ("uniform",), None, None, finish)
     assert done == [(2, [MODEL] * 2, True), (4, ["toy"] * 2, True)]
     assert code is None and all(m.cell.cases for m in measured)
+
+
+def test_shapes_without_a_kernel_get_the_one_predicted_fastest(
+    folder: Path, gpu: type[FakeSandbox], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "reports"
+    gpu.cell = replace(GOOD, cases=[CASE])
+    arguments = ["validate", "--shipped", "--tokens", "1,4", "--report", str(place)]
+    asked = ["--model", "toy", "--model", MODEL]
+    assert cli.run([*arguments, *asked]) == 0
+    assert "not dispatched, so as predicted fastest: toy" in capsys.readouterr().err
+    toy = validation_report.read(place / "toy.json")
+    spec = untuned.favourite(load_shape("toy"), KNOWN[DEFAULT], 4, 8)
+    assert {run.kernel for run in toy.runs} == {spec.id}
+    assert validation_report.read(place / f"{MODEL}.json").runs[0].kernel != spec.id
+
+    gpu.requests.clear()
+    assert cli.run([*arguments, *asked, "--missing"]) == 0
+    assert "nothing to do" in capsys.readouterr().err and not gpu.requests
+    (place / "toy.json").unlink()
+    assert cli.run([*arguments, *asked, "--missing"]) == 0
+    assert {r.shape["name"] for r in gpu.requests} == {"toy"}
+
+
+def test_a_report_is_missing_unless_it_passes_for_the_same_kernels(
+    folder: Path, gpu: type[FakeSandbox], tmp_path: Path
+) -> None:
+    gpu.cell = replace(GOOD, cases=[CASE])
+    arguments = ["validate", "--tokens", "1,4", "--report", str(tmp_path), "--missing"]
+    assert cli.run(arguments) == 0 and len(gpu.requests) == 1
+    assert cli.run(arguments) == 0 and len(gpu.requests) == 1
+    path = tmp_path / f"{MODEL}.json"
+    path.write_text(path.read_text().replace(hashlib.sha256(CUBIN).hexdigest(), "0" * 64))
+    assert cli.run(arguments) == 0 and len(gpu.requests) == 2
+    path.write_text(path.read_text().replace("NVIDIA H200", "NVIDIA H100"))
+    assert cli.run(arguments) == 0 and len(gpu.requests) == 3
+    gpu.cell = replace(GOOD, cases=[replace(CASE, agreement=Agreement(0.01, 0.5, 0))])
+    path.unlink()
+    assert cli.run(arguments) == 6 and len(gpu.requests) == 4
+    assert cli.run(arguments) == 6 and len(gpu.requests) == 5, "a failure is looked at again"
+
+
+def test_when_the_time_is_over_no_model_is_begun(
+    gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = [
+        Target(KernelSpec(shape, feasible(shape, KNOWN[DEFAULT])[0]), NOTHING, (1,))
+        for shape in (load_shape("toy"), SHAPE)
+    ]
+    clock = iter(range(100))
+    monkeypatch.setattr(measure.time, "monotonic", lambda: float(next(clock)))
+    measured, code = measure.measure_all(targets, ("uniform",), None, until=1.5)
+    assert [m.target.spec.shape.name for m in measured] == [MODEL] and code is None
+    assert "not measured: toy" in capsys.readouterr().err
 
 
 def test_one_run_times_every_routing_and_validates_once(

@@ -1,6 +1,8 @@
 """``tune`` as a command: what it makes of its options, what it prints, how it ends."""
 
+import contextlib
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from monomoe_gen.cli import tuning
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
+from monomoe_gen.errors import MonomoeError
 from monomoe_gen.routing_trace import save
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
@@ -174,3 +177,63 @@ def test_without_a_gpu_the_records_are_searched(
     monkeypatch.setattr(replay_module, "replay", lambda plan, device, **_: replayed)
     assert cli.run(["tune", "--model", MODEL]) == 0
     assert "replayed: 3 schedules known before, 0 new" in capsys.readouterr().err
+
+
+def test_several_models_share_a_worker(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[object] = []
+    boxes: list[object] = []
+
+    @contextlib.contextmanager
+    def sandboxes() -> Iterator[Callable[[], contextlib.nullcontext[object]]]:
+        yield lambda: contextlib.nullcontext(opened.append("one") or object())
+
+    def carry_out(plan: Plan, device: Device, sandbox: Any, **_: Any) -> Report:
+        plans.append(plan)
+        with sandbox() as box:
+            boxes.append(box)
+        return REPORT
+
+    monkeypatch.setattr("monomoe_gen.sandbox.sandboxes", sandboxes)
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    arguments = ["--model", "toy", "--model", MODEL, "--model", "toy", "--screen-only"]
+    assert cli.run(["tune", *arguments, "--budget", "10s", "--format", "json"]) == 0
+    assert [(plan.shape.name, plan.budget_s) for plan in plans] == [("toy", 10), (MODEL, 10)]
+    assert all(plan.screen_only for plan in plans)
+    assert opened == ["one"] and boxes[0] is boxes[1]
+    assert [row["model"] for row in json.loads(capsys.readouterr().out)] == ["toy", MODEL]
+
+
+def test_an_interrupted_model_ends_the_run(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+    )
+    stopped = replace(REPORT, interrupted=True)
+    monkeypatch.setattr(
+        tune_module, "tune", lambda plan, device, **_: plans.append(plan) or stopped
+    )
+    assert cli.run(["tune", "--model", "toy", "--model", MODEL]) == 130
+    assert [plan.shape.name for plan in plans] == ["toy"]
+
+
+def test_a_model_that_cannot_be_tuned_does_not_keep_others_from_it(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        if plan.shape.name == "toy":
+            raise MonomoeError("toy cannot be timed cold")
+        return REPORT
+
+    monkeypatch.setattr(
+        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+    )
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    both = ["tune", "--model", "toy", "--model", MODEL, "--format", "json"]
+    assert cli.run(both) == 1
+    out, err = capsys.readouterr()
+    assert [row["model"] for row in json.loads(out)] == [MODEL]
+    assert "toy: toy cannot be timed cold" in err
+    assert cli.run(["tune", "--model", "toy"]) == 2

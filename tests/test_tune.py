@@ -1,5 +1,6 @@
 """A tuning run from start to table, with small templates and a worker that makes up times."""
 
+import contextlib
 import dataclasses
 import math
 import queue
@@ -605,3 +606,24 @@ def test_the_token_tile_fits_the_largest_count() -> None:
     plan = Plan(SHAPE, tokens=(1, 9))
     assert plan.token_tile == 16
     assert dataclasses.replace(plan, tokens=(8,)).token_tile == 8
+
+
+def test_screening_alone_gives_a_table_too(bench: Bench) -> None:
+    report = bench.tune(trials=2, screen_only=True)
+    assert report.emission and report.measured == 2
+    assert {r.stage for r in bench.records()} == {"screen"}
+    table = dispatch.load(bench.folder)
+    assert {entry.record.stage for entry in table.entries} == {"screen"}
+    assert [entry.tuned_at for entry in table.entries] == [1, 2, 4, 8]
+
+
+def test_one_worker_may_serve_several_runs(bench: Bench) -> None:
+    with Sandbox(bench.gpu.start, Limits(pause_s=0), bench.root) as box:
+        for seed in (0, 1):
+            report = tune.tune(
+                bench.plan(trials=1, screen_only=True, fresh=True, seed=seed),
+                H200,
+                sandbox=lambda: contextlib.nullcontext(box),
+            )
+            assert report.measured == 1 and report.restarts == 0
+    assert bench.gpu.workers == 1

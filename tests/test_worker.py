@@ -1,6 +1,8 @@
 """What the worker answers, with the GPU replaced: the order of events, and whose fault it is."""
 
+import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +33,7 @@ from monomoe_gen.sandbox import Limits, Sandbox
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.validate import Errors, Verdict
 from monomoe_gen.weights import pack_w2
-from monomoe_gen.worker_process import ProcessWorker
+from monomoe_gen.worker_process import Ahead, ProcessWorker
 from monomoe_gen.workload import block_weights, validation_cases
 
 SHAPE = load_shape("qwen3.5-35b")
@@ -280,3 +282,26 @@ def test_each_error_is_told_from_the_others(
         assert ask(box, "fine") == ""
         with pytest.raises(RuntimeError, match=r"TypeError: oops"):
             ask(box, "bug")
+
+
+def test_the_next_worker_waits_with_the_gpu(tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+    script = (
+        SCRIPT.replace("lambda: (None,", f"lambda: (open({str(touched)!r}, 'a').write('x'),")
+        .replace("worker.serve()", "worker.serve(STANDBY in sys.argv)")
+        .replace(
+            "import torch", "import sys, torch\nfrom monomoe_gen.worker_process import STANDBY"
+        )
+    )
+    with Ahead((sys.executable, "-c", script)) as start:
+        limits = Limits(start_s=60, stage_s=20, pause_s=0)
+        for count in (1, 2):
+            with Sandbox(start, limits, tmp_path) as box:
+                assert box.env["uuid"] == "GPU-1"
+                time.sleep(0.1)
+                assert len(touched.read_text()) == count
+        waiting = start._next
+        assert waiting
+    with pytest.raises(ProcessLookupError):
+        os.kill(waiting.pid, 0)
+    assert len(touched.read_text()) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -190,6 +191,7 @@ def measure_all(
     weights: Weights | None = None,
     finish: Finish | None = None,
     trace_file: Path | None = None,
+    until: float = math.inf,
 ) -> tuple[list[Measured], int | None]:
     """All cells in order, and the exit code if one of them is not ok or is missing.
 
@@ -197,6 +199,8 @@ def measure_all(
     ``trace_file`` holds the captured routing that ``routings`` names.
     ``finish`` asks for comparisons, and hears of every model when it is done: the GPU, what came of
     its kernels, and the seconds that they took.
+    No model is begun that, if it takes as long as the longest so far, would end after ``until`` of
+    `time.monotonic`.
     """
     from monomoe_gen import jobs, protocol
     from monomoe_gen.sandbox import Sandbox
@@ -205,9 +209,14 @@ def measure_all(
     code = None
     cells = len(routings) * sum(len(target.tokens) for target in targets)
     by_model = groupby(sorted(targets, key=_model), key=_model)
+    longest = 0.0
+    left: list[str] = []
     with Sandbox() as box, progress("measuring", cells) as step:
-        for _, group in by_model:
+        for model, group in by_model:
             began = time.monotonic()
+            if left or began + longest > until:
+                left.append(model)
+                continue
             outcomes: list[tuple[Target, Outcome]] = []
             for target, routing in product(group, routings):
                 first = routing == routings[0]
@@ -243,8 +252,11 @@ def measure_all(
                 if outcome.status != "ok":
                     code = code or FAILED
                     say(f"{target.spec.id}: {outcome.status}: {outcome.message}")
+            longest = max(longest, time.monotonic() - began)
             if finish:
                 finish(box.env, outcomes, time.monotonic() - began)
+    if left:
+        say(f"the time is over; not measured: {', '.join(left)}")
     return measured, code
 
 

@@ -18,7 +18,9 @@ from monomoe_gen.shapes import Shape, load_shape
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class _ModelType(click.ParamType):
+class ModelType(click.ParamType):
+    """The name or file of a shape."""
+
     name = "model"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Shape:
@@ -99,7 +101,7 @@ def model_option(required: bool = True) -> Decorator:
     return click.option(
         "--model",
         "shape",
-        type=_ModelType(),
+        type=ModelType(),
         required=required,
         help="Name of a shape, or the path of a shape file.",
     )
@@ -110,7 +112,7 @@ def models_option(default: str) -> Decorator:
     return click.option(
         "--model",
         "shapes",
-        type=_ModelType(),
+        type=ModelType(),
         multiple=True,
         help=f"Name or file of a shape; may be repeated. Default: {default}.",
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +11,17 @@ import click
 
 from monomoe_gen.cli.options import (
     DurationType,
+    ModelType,
     PercentType,
     captured_routing,
     layout_option,
-    model_option,
     routing_option,
     tokens_option,
     trace_file_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device, equal_gpus
-from monomoe_gen.errors import ShapeError
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError, ShapeError
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
@@ -31,20 +32,28 @@ if TYPE_CHECKING:
     from monomoe_gen.campaign import Plan, Progress, Report
     from monomoe_gen.sandbox import Sandbox
 
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 DEFAULT_BUDGET_S = 600.0
 FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), ".2f")
 
 
 @click.command()
-@model_option()
+@click.option(
+    "--model",
+    "shapes",
+    type=ModelType(),
+    multiple=True,
+    required=True,
+    help="Name of a shape, or the path of a shape file; may be repeated: one after another, in the "
+    "same GPU worker.",
+)
 @tokens_option
 @click.option(
     "--budget",
     "budget_s",
     type=DurationType(),
-    help="Time to spend, such as 5m; 'none' measures the whole space. Default: 10m, or none with "
-    "--trials.",
+    help="Time to spend on a model, such as 5m; 'none' measures the whole space. Default: 10m, or "
+    "none with --trials.",
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
@@ -88,10 +97,15 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     show_default=True,
     help="Measure on the first visible GPU, or on all of them at once.",
 )
+@click.option(
+    "--screen-only",
+    is_flag=True,
+    help="Leave out finals and confirmation: quick, and the table states screening times.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
 def tune(
-    shape: Shape,
+    shapes: tuple[Shape, ...],
     tokens: tuple[int, ...],
     budget_s: float | None,
     trials: int | None,
@@ -103,6 +117,7 @@ def tune(
     simulate: int,
     prune: float | None,
     gpus: str,
+    screen_only: bool,
     fresh: bool,
     form: str,
 ) -> int | None:
@@ -115,32 +130,48 @@ def tune(
     tuning_db/ and generated/ lie in the folder that MONOMOE_DATA names; by default in the checkout,
     or for an installed package in the user's data folder, which `doctor` prints.
     """
-    _require_known(shape)
+    shapes = tuple(dict.fromkeys(shapes))
+    for shape in shapes:
+        _require_known(shape)
     from monomoe_gen.campaign import Plan
 
     if trace_file:
-        routing = captured_routing(trace_file, shape)
+        if len(shapes) > 1:
+            raise click.UsageError("--routing-trace is of one model: give exactly one --model")
+        routing = captured_routing(trace_file, shapes[0])
         say(f"captured routing, recorded as {routing}")
     if budget_s is None and trials is None:
         budget_s = DEFAULT_BUDGET_S
-    plan = Plan(
-        shape=shape,
-        tokens=tokens,
-        budget_s=budget_s or None,
-        trials=trials,
-        routing=routing,
-        trace_file=trace_file,
-        layout=layout,
-        seed=seed,
-        fresh=fresh,
-        sampler=sampler,
-        simulate=simulate,
-        prune=prune,
-    )
-    report = _run(plan, gpus == "all")
-    print_rows(_rows(report), form, FORMATS)
-    _summarize(report)
-    return INTERRUPTED if report.interrupted else None
+    plans = [
+        Plan(
+            shape=shape,
+            tokens=tokens,
+            budget_s=budget_s or None,
+            trials=trials,
+            routing=routing,
+            trace_file=trace_file,
+            layout=layout,
+            seed=seed,
+            fresh=fresh,
+            sampler=sampler,
+            simulate=simulate,
+            prune=prune,
+            screen_only=screen_only,
+        )
+        for shape in shapes
+    ]
+    rows: list[dict[str, Any]] = []
+    failed = interrupted = False
+    for plan, report in _run(plans, gpus == "all"):
+        if isinstance(report, MonomoeError):
+            failed = True
+            say(f"{plan.shape.name}: {report}")
+            continue
+        rows += [{"model": plan.shape.name, **row} for row in _rows(report)]
+        _summarize(report)
+        interrupted = report.interrupted
+    print_rows(rows, form, FORMATS)
+    return INTERRUPTED if interrupted else FAILED if failed else None
 
 
 def _require_known(shape: Shape) -> None:
@@ -154,9 +185,14 @@ def _require_known(shape: Shape) -> None:
         )
 
 
-def _run(plan: Plan, every_gpu: bool) -> Report:
+def _run(plans: Sequence[Plan], every_gpu: bool) -> Iterator[tuple[Plan, Report | MonomoeError]]:
+    """Carries out one plan after another, until one is interrupted.
+
+    Of several, one that cannot be carried out does not keep the others from it.
+    """
     device = current_device()
-    with progress_bar() as update:
+    with ExitStack() as opened:
+        update = opened.enter_context(progress_bar())
 
         def observe(progress: Progress) -> None:
             update(progress.stage, progress.done, progress.total, progress.note)
@@ -164,13 +200,31 @@ def _run(plan: Plan, every_gpu: bool) -> Report:
         if device is None:
             from monomoe_gen.replay import replay
 
-            return replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
+            for plan in plans:
+                yield plan, replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
+            return
         from monomoe_gen import tune as tuner
 
-        if not every_gpu:
-            return tuner.tune(plan, device, say=say, observe=observe)
-        first, *others = (_sandbox_of(gpu) for gpu in equal_gpus())
-        return tuner.tune(plan, device, say=say, observe=observe, sandbox=first, others=others)
+        boxes: dict[str, Any] = {}
+        if every_gpu:
+            first, *others = (_sandbox_of(gpu) for gpu in equal_gpus())
+            boxes = {"sandbox": first, "others": others}
+        elif len(plans) > 1:
+            from monomoe_gen.sandbox import sandboxes
+
+            shared = opened.enter_context(opened.enter_context(sandboxes())())
+            boxes = {"sandbox": lambda: nullcontext(shared)}
+        for plan in plans:
+            try:
+                report = tuner.tune(plan, device, say=say, observe=observe, **boxes)
+            except MonomoeError as error:
+                if len(plans) == 1 or isinstance(error, EnvironmentProblem):
+                    raise
+                yield plan, error
+                continue
+            yield plan, report
+            if report.interrupted:
+                return
 
 
 def _sandbox_of(gpu: str) -> Callable[[], Sandbox]:
