@@ -21,9 +21,10 @@ from monomoe_gen.protocol import Cell, Env
 from monomoe_gen.refute import Refuter
 from monomoe_gen.render import render
 from monomoe_gen.sandbox import Outcome, Sandbox
-from monomoe_gen.schedule import TOKEN_TILES, Layout, Schedule
+from monomoe_gen.schedule import TOKEN_TILES, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record, Stage, Status
+from monomoe_gen.variant import USUAL, Variant
 from monomoe_gen.winner import Winner
 
 LOG_CHARS = 2000  # of a compiler's log in a record
@@ -49,7 +50,7 @@ class Plan:
     trials: int | None = None
     routing: str = "uniform"
     trace_file: Path | None = None
-    layout: Layout = "packed"
+    variant: Variant = USUAL
     seed: int = 0
     fresh: bool = False
     sampler: str = samplers.DEFAULT
@@ -217,7 +218,7 @@ class Campaign:
         effort = FULL if stage == "final" else SCREEN
         request = jobs.measure(
             subject.spec,
-            jobs.image(subject.binary, subject.spec.schedule.grid),
+            jobs.image(subject.binary, subject.spec.schedule.grid, subject.spec),
             tokens,
             self.plan.routing,
             validate=validate,

@@ -64,10 +64,10 @@ def tune(
     refuter = None
     if plan.simulate:
         routing = "uniform" if plan.trace_file else plan.routing
-        options = routing, plan.simulate, plan.layout
+        options = routing, plan.simulate, plan.variant
         refuter = make_refuter(shape, tuple(plan.tokens), tile, *options)
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
-    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.layout)
+    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.variant)
     if not plan.fresh:
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)

@@ -135,7 +135,9 @@ CASES = (
     Case("bench --model glm-5.2-tp8 --tokens 9", "1 to 8 tokens", gpu=True),
     Case("bench --tokens 1 --schedule {legal}", "--schedule needs exactly one --model", gpu=True),
     Case(f"bench --model {MODEL} --schedule {{legal}} --write", "leave --schedule away"),
-    Case("bench --pdl --write", "leave --router and --pdl away"),
+    Case(
+        "bench --layout raw --router weight --pdl", "run `monomoe-gen tune --layout raw", gpu=True
+    ),
     Case(f"trace --model {MODEL}", "Missing option '--tokens'"),
     Case(f"trace --model {MODEL} --tokens 1", "no CUDA device", ENVIRONMENT),
     Case(f"trace --model {MODEL} --tokens 33", "33 is not in the range"),

@@ -12,11 +12,11 @@ from monomoe_gen.cli.options import (
     DurationType,
     PercentType,
     captured_routing,
-    layout_option,
     model_option,
     routing_option,
     tokens_option,
     trace_file_option,
+    variant_options,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device, equal_gpus
@@ -24,8 +24,8 @@ from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
-from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape, list_shapes
+from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.campaign import Plan, Progress, Report
@@ -49,7 +49,7 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
 @trace_file_option
-@layout_option
+@variant_options
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
@@ -97,7 +97,7 @@ def tune(
     trials: int | None,
     routing: str,
     trace_file: Path | None,
-    layout: Layout,
+    variant: Variant,
     seed: int,
     sampler: str,
     simulate: int,
@@ -130,7 +130,7 @@ def tune(
         trials=trials,
         routing=routing,
         trace_file=trace_file,
-        layout=layout,
+        variant=variant,
         seed=seed,
         fresh=fresh,
         sampler=sampler,

@@ -12,15 +12,16 @@ import click
 
 from monomoe_gen.cli.measure import WRONG, measure_all, targets_of
 from monomoe_gen.cli.options import (
-    layout_option,
     models_option,
     schedule_option,
     token_tile_option,
     tokens_option,
+    variant_options,
 )
 from monomoe_gen.cli.output import format_option, print_rows, say
-from monomoe_gen.schedule import Layout, Schedule
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import Shape
+from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.protocol import Cell, Env, Weights
@@ -48,7 +49,7 @@ class _ShardType(click.ParamType):
 @tokens_option
 @schedule_option(required=False)
 @token_tile_option
-@layout_option
+@variant_options
 @click.option(
     "--weights",
     "files",
@@ -82,7 +83,7 @@ def validate(
     tokens: tuple[int, ...],
     schedule: Schedule | None,
     token_tile: int,
-    layout: Layout,
+    variant: Variant,
     files: tuple[Path, ...],
     layer: int | None,
     shard: tuple[int, int] | None,
@@ -108,7 +109,7 @@ def validate(
         )
     weights = _weights(shapes, files, layer, shard)
     device = require_device()
-    targets = targets_of(device, shapes, tokens, schedule, token_tile, layout)
+    targets = targets_of(device, shapes, tokens, schedule, token_tile, variant)
     failed = []
 
     def finish(env: Env, outcomes: Sequence[tuple[Target, Outcome]], seconds: float) -> None:
