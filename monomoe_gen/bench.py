@@ -41,6 +41,7 @@ class Effort:
 
 SCREEN = Effort(warmups=3, replays=20)
 FULL = Effort(warmups=20, replays=200)
+QUICK = Effort(warmups=10, replays=100)
 
 
 @dataclass(frozen=True)

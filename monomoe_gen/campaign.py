@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from monomoe_gen import jobs, prune, samplers
-from monomoe_gen.bench import FULL, SCREEN
+from monomoe_gen.bench import FULL, QUICK, SCREEN, Effort
 from monomoe_gen.compile import KernelBinary, compile_source, compiler_version
 from monomoe_gen.device import Device
 from monomoe_gen.emit import Emission
@@ -40,8 +40,10 @@ class Plan:
     `samplers.SAMPLERS`. ``simulate`` is the number of seeds, for every policy, that the simulator
     runs a kernel with before the GPU does; 0 leaves it out. ``prune`` is by what share a candidate
     may be slower than the best at the first token counts and still be timed at the others; None
-    times everything, as does a run of the whole space. ``database`` and ``folder`` default to the
-    project's ``tuning_db`` and ``generated/<gpu>``.
+    times everything, as does a run of the whole space. ``from_winners`` is how many of the best
+    schedules of the kernels that these are variants of are tried, of each token count, and nothing
+    else; finals are short then, and winners are not confirmed. ``database`` and ``folder`` default
+    to the project's ``tuning_db`` and ``generated/<gpu>``.
     """
 
     shape: Shape
@@ -56,6 +58,7 @@ class Plan:
     sampler: str = samplers.DEFAULT
     simulate: int = 0
     prune: float | None = prune.MARGIN
+    from_winners: int | None = None
     database: Path | None = None
     folder: Path | None = None
 
@@ -64,6 +67,11 @@ class Plan:
         """``prune``, unless all is to be measured."""
         whole = self.budget_s is None and self.trials is None
         return None if whole or self.sampler == "exhaustive" else self.prune
+
+    @property
+    def final_effort(self) -> Effort:
+        """Of one round of the finals."""
+        return QUICK if self.from_winners else FULL
 
     @property
     def token_tile(self) -> int:
@@ -215,7 +223,7 @@ class Campaign:
     ) -> tuple[Cell, ...] | None:
         """A cell for each token count, or None after recording that the candidate failed."""
         assert subject.binary, "only what compiled can be measured"
-        effort = FULL if stage == "final" else SCREEN
+        effort = self.plan.final_effort if stage == "final" else SCREEN
         request = jobs.measure(
             subject.spec,
             jobs.image(subject.binary, subject.spec.schedule.grid, subject.spec),

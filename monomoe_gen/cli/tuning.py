@@ -24,7 +24,7 @@ from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
-from monomoe_gen.shapes import Shape, list_shapes
+from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     "budget_s",
     type=DurationType(),
     help="Time to spend, such as 5m; 'none' measures the whole space. Default: 10m, or none with "
-    "--trials.",
+    "--trials or --from-winners.",
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
@@ -82,6 +82,14 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     "those timed; 'none' times all, as does a run of the whole space.",
 )
 @click.option(
+    "--from-winners",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Try only the N best recorded schedules, of each token count, of the kernels that these "
+    "are a variant of (packed weights, logits given, fp8 activations), with short finals: seconds "
+    "instead of minutes.",
+)
+@click.option(
     "--gpus",
     type=click.Choice(["one", "all"]),
     default="one",
@@ -102,6 +110,7 @@ def tune(
     sampler: str,
     simulate: int,
     prune: float | None,
+    from_winners: int | None,
     gpus: str,
     fresh: bool,
     form: str,
@@ -121,7 +130,7 @@ def tune(
     if trace_file:
         routing = captured_routing(trace_file, shape)
         say(f"captured routing, recorded as {routing}")
-    if budget_s is None and trials is None:
+    if budget_s is None and trials is None and from_winners is None:
         budget_s = DEFAULT_BUDGET_S
     plan = Plan(
         shape=shape,
@@ -136,6 +145,7 @@ def tune(
         sampler=sampler,
         simulate=simulate,
         prune=prune,
+        from_winners=from_winners,
     )
     report = _run(plan, gpus == "all")
     print_rows(_rows(report), form, FORMATS)
@@ -145,7 +155,11 @@ def tune(
 
 def _require_known(shape: Shape) -> None:
     """The dispatch table finds a shape by its name: better to fail now than after the search."""
-    if shape not in list_shapes():
+    try:
+        known = load_shape(shape.name) == shape
+    except ShapeError:
+        known = False
+    if not known:
         raise ShapeError(
             shape.name,
             "",
