@@ -35,9 +35,9 @@ LAYERS = (
     ("campaign",),
     ("finals", "confirm", "cards", "replay", "inspection", "candidates", "integrations"),
     ("tune", "lab"),
-    ("report", "gate", "validation_report"),
+    ("report", "gate", "validation_report", "variant_report"),
     ("gate_report",),
-    ("remeasure", "tracing", "pages", "doctor"),
+    ("remeasure", "tracing", "pages", "doctor", "variant_bench"),
     ("cli",),
     ("documents",),
 )
