@@ -25,6 +25,8 @@ from monomoe_gen.schedule import TOKEN_TILES, Geometry, Schedule
 from monomoe_gen.shape_table import shapes_table
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import domain, nearest_legal, removal_counts
+from monomoe_gen.variant_report import FILE as VARIANTS
+from monomoe_gen.variant_report import costs_table, read_costs
 
 EXAMPLE_MODEL = "qwen3.5-35b"
 EXAMPLE_SCHEDULE = Schedule(grid=128, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=4, d_down=3)
@@ -151,6 +153,19 @@ def sampler_table() -> str:
     return "\n\n".join(parts)
 
 
+def variants_table() -> str:
+    """What the variants of the shipped kernels cost, from ``variants.json`` if there is one."""
+    costs = read_costs(data_dir("generated") / DEFAULT / VARIANTS)
+    if not costs:
+        return "Not measured yet: `monomoe-gen bench-variants --write` does it."
+    star = any(not cost.tuned for cost in costs)
+    return costs_table(costs) + (
+        "\n\n\\* with the usual kernel's schedule, or the nearest feasible one: not tuned for it."
+        if star
+        else ""
+    )
+
+
 def cli_reference() -> str:
     """Every command's ``--help``, as one markdown text."""
     from monomoe_gen.cli import monomoe_gen
@@ -169,6 +184,7 @@ def cli_reference() -> str:
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "README.md": {"variants": variants_table},
     "templates/README.md": {
         "tunables": tunables_table,
         "rules": rules_table,

@@ -44,7 +44,7 @@ def replay(
     began = time.monotonic()
     shape = plan.shape
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
-    ledger = Ledger(shape, plan.tokens, plan.token_tile, plan.routing, None, plan.layout)
+    ledger = Ledger(shape, plan.tokens, plan.token_tile, plan.routing, None, plan.variant)
     records = tuning_db.read(path)
     ledger.load(records)
     recorded = [s for s in ledger.schedules() if not ledger.missing(s)]
@@ -61,7 +61,7 @@ def replay(
         asked = ", ".join(map(str, plan.tokens))
         raise EnvironmentProblem(
             f"none of the {len(records)} records of {shape.name} ({path}) is of {plan.routing} "
-            f"routing, {plan.layout} weights and {asked} tokens; run `monomoe-gen tune --model "
+            f"routing, {plan.variant} and {asked} tokens; run `monomoe-gen tune --model "
             f"{shape.name}` with these options on a machine with that GPU"
         )
     if ledger.stale:

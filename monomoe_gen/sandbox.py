@@ -29,6 +29,7 @@ from monomoe_gen.protocol import (
     Ready,
     Request,
     Stage,
+    Timed,
     Trace,
     Traced,
     decode_event,
@@ -250,6 +251,10 @@ def sandboxes() -> Iterator[Callable[[], Sandbox]]:
         yield lambda: Sandbox(start)
 
 
+def _timed(cell: Cell, asked: Timed) -> bool:
+    return bool(cell.samples and (cell.floor or not asked.streams))
+
+
 def _check_complete(request: Request, answers: Sequence[Cell | Traced]) -> None:
     """Raises `ProtocolError` unless all that was asked for is there: cells or traced launches."""
     if isinstance(request, Trace):
@@ -260,7 +265,7 @@ def _check_complete(request: Request, answers: Sequence[Cell | Traced]) -> None:
     if sorted(cell.tokens for cell in cells) != sorted(request.tokens):
         raise ProtocolError(f"asked for {request.tokens} tokens, answered {cells}")
     for cell in cells:
-        if cell.status == "ok" and request.timed and not (cell.samples and cell.floor):
+        if cell.status == "ok" and request.timed and not _timed(cell, request.timed):
             raise ProtocolError(f"asked for times, answered {cell}")
         if request.report and not cell.cases:
             raise ProtocolError(f"asked for comparisons, answered {cell}")

@@ -38,7 +38,9 @@ Router = Literal["logits", "weight"]
 ROUTERS: tuple[Router, ...] = get_args(Router)
 HEADER_BYTES = 128  # workspace header: done counter, epoch, dirty bytes of either half
 H_STAGING_VALUES = 40 * 1024  # budget of the h slots; longer rows get fewer slots
-STAGING_BYTES = 176 * 1024  # for x, h and partial sums in shared memory; a larger x is read block by block
+STAGING_BYTES = (
+    176 * 1024
+)  # for x, h and partial sums in shared memory; a larger x is read block by block
 INPUT_PACKET_BYTES = SCALE_BLOCK + 16  # 128 columns of one token, their scale, three words of fill
 
 

@@ -22,6 +22,7 @@ from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
 from monomoe_gen.timeline import timeline_svg
 from monomoe_gen.trace import Trace, parse, unpack
+from monomoe_gen.variant import Variant
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def dispatched_spec(
         NoKernel, DatabaseError: as `dispatch.lookup`.
     """
     table = dispatch.load(dispatch.table_folder(device.slug))
-    return dispatch.lookup(table, model, tokens, layout).kernel.spec
+    return dispatch.lookup(table, model, tokens, Variant(layout)).kernel.spec
 
 
 def schedule_spec(

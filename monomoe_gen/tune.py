@@ -30,7 +30,7 @@ from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.search import Search
 from monomoe_gen.space import feasible
-from monomoe_gen.transfer import from_nearest, worth
+from monomoe_gen.transfer import Transfer, from_base, from_nearest, worth
 from monomoe_gen.tuning_db import Record
 
 FINAL_SHARE = 0.2  # of a time budget, kept for the finalists
@@ -66,19 +66,27 @@ def tune(
     refuter = None
     if plan.simulate:
         routing = "uniform" if plan.trace_file else plan.routing
-        options = routing, plan.simulate, plan.layout
+        options = routing, plan.simulate, plan.variant
         refuter = make_refuter(shape, tuple(plan.tokens), tile, *options)
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
-    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.layout)
+    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.variant)
     if not plan.fresh:
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)
-    favourites = cost.favourites([ledger.spec(s) for s in candidates], plan.tokens)
-    transfer = None
-    if not ledger.stale and not ledger.schedules():
-        transfer = from_nearest(shape, candidates, plan.tokens, tile, plan.routing, path.parent)
-    transferred = transfer.schedules if transfer else ()
-    first = [*_incumbents(ledger.stale), *_in_turns(favourites, transferred)]
+    transfer: Transfer | None = None
+    favourites: list[Schedule] = []
+    about = plan.tokens, tile, plan.routing, path.parent
+    if plan.from_winners:
+        transfer = from_base(shape, plan.variant, candidates, *about, plan.from_winners)
+        wanted = {*transfer.schedules, *_incumbents(ledger.stale, 1)}
+        candidates = [s for s in candidates if s in wanted]
+        first = list(transfer.schedules)
+    else:
+        favourites = cost.favourites([ledger.spec(s) for s in candidates], plan.tokens)
+        if not ledger.stale and not ledger.schedules():
+            transfer = from_nearest(shape, candidates, *about)
+        transferred = transfer.schedules if transfer else ()
+        first = [*_incumbents(ledger.stale), *_in_turns(favourites, transferred)]
     search = Search(candidates, plan.tokens, plan.seed, first, plan.sampler)
     known = [s for s in candidates if not ledger.missing(s)]
     for schedule in known:
@@ -87,7 +95,9 @@ def tune(
         f"{shape.name} on {device.name}: {len(candidates)} schedules, {len(known)} of them known, "
         f"{len(search)} to try for {', '.join(map(str, plan.tokens))} tokens"
     )
-    if transfer:
+    if transfer and plan.from_winners:
+        say(f"trying {transfer} and what won before, nothing else")
+    elif transfer:
         say(f"nothing is recorded for {shape.name}: beginning with {transfer}")
     floors = jobs.compile_floors(device)
     with stop_on_interrupt(say) as stop, ExitStack() as opened:
@@ -105,7 +115,7 @@ def tune(
             say(apart)
         while not (stop.is_set() or plan.screen_only):
             finals(campaign, stop)
-            if confirm(campaign, stop):
+            if plan.from_winners or confirm(campaign, stop):
                 break
         restarts = sum(box.restarts for box in boxes) - restarted
         pruned = sum(map(campaign.hopeless, candidates))
@@ -125,18 +135,18 @@ def tune(
         seconds=time.monotonic() - began,
         restarts=restarts,
         pruned=pruned,
-        transfer=worth(transfer, favourites, ledger) if transfer else "",
+        transfer=worth(transfer, favourites, ledger) if transfer and favourites else "",
         speed=speed,
     )
 
 
-def _incumbents(stale: Sequence[Record]) -> list[Schedule]:
-    """The fastest schedules under older sources: good places to start."""
+def _incumbents(stale: Sequence[Record], count: int = INCUMBENTS) -> list[Schedule]:
+    """The fastest schedules of each token count under older sources: good places to start."""
     timed = [(r.time_us.median, r) for r in stale if r.time_us]
     best: list[Schedule] = []
     for n in sorted({r.tokens for r in stale}):
         ranked = sorted((t, Schedule.from_dict(r.schedule)) for t, r in timed if r.tokens == n)
-        best += [s for _, s in dict.fromkeys(ranked)][:INCUMBENTS]
+        best += [s for _, s in dict.fromkeys(ranked)][:count]
     return list(dict.fromkeys(best))
 
 

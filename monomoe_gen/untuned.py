@@ -11,20 +11,21 @@ from functools import partial
 from monomoe_gen.cost import ranked
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.schedule import KernelSpec, Layout
+from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import feasible
+from monomoe_gen.variant import USUAL, Variant
 
 
 def favourite(
-    shape: Shape, device: Device, tokens: int, token_tile: int, layout: Layout = "packed"
+    shape: Shape, device: Device, tokens: int, token_tile: int, variant: Variant = USUAL
 ) -> KernelSpec:
     """The kernel predicted fastest of all that the rules allow.
 
     Raises:
         MonomoeError: they allow none.
     """
-    specs = [KernelSpec(shape, s, token_tile, layout) for s in feasible(shape, device, token_tile)]
+    specs = [variant.spec(shape, s, token_tile) for s in feasible(shape, device, token_tile)]
     if not specs:
         raise MonomoeError(
             f"no schedule of {shape.name} for {token_tile} tokens is feasible on {device.name}; "
@@ -34,14 +35,14 @@ def favourite(
 
 
 def favourites(
-    shapes: Sequence[Shape], device: Device, tokens: int, token_tile: int, layout: Layout = "packed"
+    shapes: Sequence[Shape], device: Device, tokens: int, token_tile: int, variant: Variant = USUAL
 ) -> Mapping[str, KernelSpec]:
     """`favourite` of every shape, by name; several are found at the same time.
 
     Raises:
         MonomoeError: as `favourite`.
     """
-    find = partial(favourite, device=device, tokens=tokens, token_tile=token_tile, layout=layout)
+    find = partial(favourite, device=device, tokens=tokens, token_tile=token_tile, variant=variant)
     workers = min(len(shapes), os.cpu_count() or 1)
     if workers < 2:
         return {shape.name: find(shape) for shape in shapes}

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from monomoe_gen.schedule import Layout, Schedule
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.tuning_db import Record, Time, latest_of
+from monomoe_gen.variant import USUAL, Variant
 
 LEVEL = 0.95  # of the two-sided intervals
 LEAST_RESIDUALS = 12  # degrees of freedom that say more than the scatter within a run
@@ -55,16 +56,16 @@ def winners(
     records: Iterable[Record],
     routing: str = "uniform",
     valid: Callable[[Record], bool] = lambda record: True,
-    layout: Layout = "packed",
+    variant: Variant = USUAL,
 ) -> dict[int, Winner]:
-    """The winner of each token count under ``routing``, for weights in ``layout``.
+    """The winner of each token count under ``routing``, among kernels of ``variant``.
 
     A candidate stands for its latest record, a final one if it has any: what a re-measurement
     found wrong, unstable or slow replaces what the screening said. A candidate with a final record
     is preferred to any with only a screened one; those are ranked by their medians alone.
     ``valid`` is asked in order of preference, as rarely as possible.
     """
-    every = [record for record in records if record.layout == layout]
+    every = [record for record in records if Variant.of(record) == variant]
     spread = run_to_run(r for r in every if r.routing == routing)
     found: dict[int, list[Record]] = {}
     for record in latest_of(every, routing):

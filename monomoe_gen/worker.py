@@ -104,15 +104,18 @@ class Server:
             yield Stage(f"prepare the timing of {tokens} tokens", PREPARE_S)
             inputs = bed.inputs(tokens, request.routing, request.kernel.router)
             layers = bed.timed_layers(tokens, request.routing)
-            floors = bed.floors(tokens, request.routing, request.timed)
+            floors = None
+            if request.timed.streams:
+                floors = bed.floors(tokens, request.routing, request.timed)
             yield Stage(f"time {tokens} tokens")
             timing = bench.time_kernel(kernel, layers, inputs, workspace, effort(request.timed))
             separate = None
             if request.logits_kernel:
                 other = load(request.logits_kernel)
+                routed = bed.inputs(tokens, request.routing, "weight")
                 yield Stage(f"time {tokens} tokens with the router apart")
                 separate = bench.time_separate_router(
-                    other, layers, inputs, workspace, effort(request.timed)
+                    other, layers, routed, workspace, effort(request.timed)
                 )
             state = self.gpu.state()
             yield _cell(tokens, verdict, cases, timing, floors, inputs, state, separate)

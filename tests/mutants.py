@@ -164,7 +164,8 @@ MUTANTS = (
     Mutant(
         "an h slot is overwritten while it is read",
         DOWN,
-        "if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1);",
+        "if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], "
+        "(use - 1) & 1);",
         "",
         spec=CROWD,
     ),

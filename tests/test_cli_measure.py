@@ -334,6 +334,32 @@ def test_show_prints_the_table_and_answers_look_ups(
     ]
 
 
+def test_show_and_bench_take_variants(
+    folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = dispatch.load(folder)
+    kernel, entry = table.kernels[0], table.entries[0]
+    spec = replace(kernel.spec, router="weight", pdl=True)
+    early = replace(kernel, id=spec.id, kernel_name=spec.kernel_name, router="weight", pdl=True)
+    entry = replace(entry, kernel=spec.id, router="weight", pdl=True, tuned_at=2)
+    both = Table(table.device, (kernel, early), (*table.entries, entry))
+    (folder / "dispatch.json").write_text(dispatch.dump(both), encoding="utf-8")
+    (folder / f"{spec.id}.cubin").write_bytes(CUBIN)
+    asked = ("--router", "weight", "--pdl")
+    (found,) = rows(capsys, "show", MODEL, "--tokens", "2", *asked)
+    assert (found["router"], found["pdl"], found["how"]) == ("weight", True, "exact")
+    assert cli.run(["show", MODEL, "--pdl"]) == 2
+    assert "say which kernels --tokens is about" in capsys.readouterr().err
+    (row,) = rows(capsys, "bench", "--tokens", "2", "--write", *asked)
+    assert (row["router"], row["pdl"]) == ("weight", True)
+    assert (gpu.requests[-1].kernel.router, gpu.requests[-1].kernel.pdl) == ("weight", True)
+    (result,) = read_results(folder / "bench.json")
+    assert result.router == "weight" and result.pdl
+    rows(capsys, "bench", "--tokens", "1", "--write")
+    written = (folder / "bench.json").read_text()
+    assert len(read_results(folder / "bench.json")) == 2 and written.count('"pdl"') == 1
+
+
 def test_the_routings_of_the_command_line_exist() -> None:
     assert set(TIMED_ROUTINGS) < set(ROUTINGS)
 

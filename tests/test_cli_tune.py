@@ -23,6 +23,7 @@ from monomoe_gen.routing_trace import save
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
 from monomoe_gen.tuning_db import Record, Time
+from monomoe_gen.variant import Variant
 from monomoe_gen.winner import Winner
 
 MODEL = "qwen3.5-35b"
@@ -92,6 +93,7 @@ def test_the_best_is_data_and_the_summary_is_not(
         (["--budget", "none"], None, None),
         (["--trials", "7"], None, 7),
         (["--trials", "7", "--budget", "1.5h"], 5400, 7),
+        (["--from-winners", "2"], None, None),
     ],
 )
 def test_how_much_to_spend(
@@ -105,11 +107,12 @@ def test_how_much_to_spend(
 def test_what_to_tune(plans: list[Plan]) -> None:
     arguments = ["--tokens", "4,1", "--routing", "zipf", "--seed", "3", "--fresh"]
     arguments += ["--sampler", "random", "--simulate", "2"]
-    arguments += ["--prune", "7.5"]
+    arguments += ["--prune", "7.5", "--router", "weight", "--pdl", "--from-winners", "3"]
     assert cli.run(["tune", "--model", MODEL, *arguments]) == 0
     (plan,) = plans
     assert (plan.tokens, plan.routing, plan.seed, plan.fresh) == ((1, 4), "zipf", 3, True)
     assert (plan.sampler, plan.simulate, plan.prune) == ("random", 2, 0.075)
+    assert (plan.variant, plan.from_winners) == (Variant(router="weight", pdl=True), 3)
 
 
 def test_all_gpus_take_part(monkeypatch: pytest.MonkeyPatch, plans: list[Plan]) -> None:

@@ -19,7 +19,7 @@ LAYERS = (
     ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
     ("routing_trace",),
     ("schedule", "patterns", "compile_worker", "hf_config"),
-    ("rules", "reference", "weights", "tuning_db", "search", "cost", "trace"),
+    ("rules", "reference", "weights", "tuning_db", "search", "cost", "trace", "variant"),
     ("regress", "sass", "noise", "history", "ci", "winner", "t4", "objective", "ordered"),
     ("space", "render", "ranking", "perfetto", "trace_summary", "workload", "checkpoint"),
     (
@@ -45,9 +45,9 @@ LAYERS = (
     ("finals", "confirm", "cards", "replay", "inspection", "candidates", "integrations"),
     ("tune", "lab"),
     ("calibration",),
-    ("report", "gate", "validation_report"),
+    ("report", "gate", "validation_report", "variant_report"),
     ("gate_report",),
-    ("remeasure", "tracing", "pages", "doctor"),
+    ("remeasure", "tracing", "pages", "doctor", "variant_bench"),
     ("cli",),
     ("documents",),
 )

@@ -23,6 +23,7 @@ from monomoe_gen.schedule import WARPS, KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.trace import RECORDS, pack
 from monomoe_gen.trace import Event as Mark
+from monomoe_gen.variant import Variant
 
 H200 = KNOWN[DEFAULT]
 SHAPE = load_shape("qwen3.5-35b")
@@ -115,8 +116,8 @@ def test_without_a_schedule_the_dispatched_kernel_is_traced(
 ) -> None:
     asked: list[tuple[str, int, str]] = []
 
-    def lookup(table: object, model: str, tokens: int, layout: str) -> SimpleNamespace:
-        asked.append((model, tokens, layout))
+    def lookup(table: object, model: str, tokens: int, variant: Variant) -> SimpleNamespace:
+        asked.append((model, tokens, variant.layout))
         return SimpleNamespace(kernel=SimpleNamespace(spec=SPEC))
 
     monkeypatch.setattr(dispatch, "load", lambda folder: None)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import queue
 import signal
@@ -30,16 +31,24 @@ from monomoe_gen.protocol import (
     encode,
 )
 from monomoe_gen.sandbox import Limits, Sandbox
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import LAYOUTS, ROUTERS, KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import USUAL, Variant
 
 H200 = KNOWN["nvidia-h200"]
 SHAPE = load_shape("qwen3.5-35b")
 SCHEDULES = [
     Schedule(132, g_up, 1024, 128, 512, d_up, 8) for g_up in (16, 32, 64) for d_up in (4, 6, 8)
 ]
-NAMES = {KernelSpec(SHAPE, s).kernel_name: s for s in SCHEDULES}
+UNQUANTIZED = load_shape(f"{SHAPE.name}-bf16")
+VARIANTS = [Variant(*v) for v in itertools.product(LAYOUTS, ROUTERS, (False, True))]
+NAMES = {
+    variant.spec(shape, s, 8).kernel_name: s
+    for s in SCHEDULES
+    for variant in VARIANTS
+    for shape in (SHAPE, UNQUANTIZED)
+}
 FILES = {
     "monomoe.cu.j2": "// sources ${sources_hash}\n"
     'extern "C" __global__ void ${kernel_name}(int* out) { *out = ${schedule.d_up}; }\n',
@@ -144,7 +153,8 @@ class Bench:
         self.progress: list[Progress] = []
 
     def plan(self, **changes: object) -> Plan:
-        return Plan(SHAPE, database=self.database, folder=self.folder, **changes)  # type: ignore[arg-type]
+        places = {"shape": SHAPE, "database": self.database, "folder": self.folder}
+        return Plan(**places | changes)  # type: ignore[arg-type]
 
     def tune(self, **changes: object) -> Report:
         return tune.tune(
@@ -518,6 +528,64 @@ def test_a_new_shape_begins_at_the_records_of_the_nearest(bench: Bench) -> None:
     assert "2 schedules nearest to the best of glm-5.2-tp8" in report.transfer
     assert "% slower; the 9 favourites" in report.transfer
     assert bench.tune(trials=1).transfer == "", "the shape has records of its own now"
+
+
+def test_a_variant_is_asked_for_recorded_and_dispatched(bench: Bench) -> None:
+    bench.tune(tokens=(1,))
+    bench.gpu.requests.clear()
+    variant = Variant("raw", "weight", True)
+    report = bench.tune(tokens=(1,), variant=variant)
+    assert (report.known, report.measured) == (0, 9), "records of usual kernels do not count"
+    asked = {(r.layout, r.kernel.router, r.kernel.pdl) for _, r in bench.gpu.requests}
+    assert asked == {("raw", "weight", True)}
+    table = dispatch.load(bench.folder)
+    assert {e.variant for e in table.entries} == {USUAL, variant}
+    assert dispatch.lookup(table, SHAPE.name, 1, variant).kernel.schedule == FOR_ONE
+    records = bench.records()
+    assert {Variant.of(r) for r in records} == {USUAL, variant}
+    replayed = bench.replay(tokens=(1,), variant=variant)
+    assert best(replayed) == {1: FOR_ONE} and replayed.known == 9
+
+
+@pytest.mark.parametrize("changes", [{"variant": Variant(pdl=True)}, {"shape": UNQUANTIZED}])
+def test_from_winners_tries_the_best_of_the_usual_kernels_alone(
+    bench: Bench, changes: dict[str, object]
+) -> None:
+    bench.tune()
+    bench.gpu.requests.clear()
+    workers = bench.gpu.workers
+    report = bench.tune(from_winners=1, **changes)
+    assert set(bench.gpu.measured()) == {FOR_ONE, FOR_EIGHT} and report.measured == 2
+    assert best(report) == WINNERS and bench.gpu.workers == workers + 1, "nothing is confirmed"
+    timed = [r.timed.replays for _, r in bench.gpu.requests if r.timed]
+    assert timed == [20, 20, 100, 100], "one round of finals"
+    gates = [r.tokens for _, r in bench.gpu.requests if not r.timed]
+    assert gates == [tuple(range(1, 9))] * 2, "finalists are validated for every token count"
+    assert any("trying 2 schedules nearest to the best of" in text for text in bench.said)
+    bench.gpu.requests.clear()
+    again = bench.tune(from_winners=1, **changes)
+    assert again.measured == 0 and bench.gpu.requests == []
+    table = dispatch.load(bench.folder)
+    name = getattr(changes.get("shape"), "name", SHAPE.name)
+    entry = dispatch.lookup(table, name, 1, changes.get("variant", USUAL)).entry  # type: ignore[arg-type]
+    assert entry.record.stage == "final"
+
+
+def test_from_winners_takes_what_won_before_of_the_variant_itself(bench: Bench) -> None:
+    bench.tune(trials=1)
+    bench.tune(variant=Variant("raw"))
+    (bench.templates / "monomoe.cu.j2").write_text("// newer\n" + FILES["monomoe.cu.j2"])
+    bench.gpu.requests.clear()
+    bench.tune(variant=Variant("raw"), from_winners=1)
+    usual = {Schedule.from_dict(r.schedule) for r in bench.records() if Variant.of(r) == USUAL}
+    assert set(bench.gpu.measured()) == {*usual, FOR_ONE, FOR_EIGHT}
+
+
+def test_from_winners_needs_some(bench: Bench) -> None:
+    with pytest.raises(MonomoeError, match=r"no times of qwen3\.5-35b for up to 8 tokens"):
+        bench.tune(variant=Variant("raw"), from_winners=2)
+    with pytest.raises(MonomoeError, match="no times of such a shape"):
+        bench.tune(from_winners=2)
 
 
 def test_two_runs_do_not_measure_at_once(bench: Bench) -> None:

@@ -77,7 +77,7 @@ class FakeBed:
         return (replace(CASE, tokens=tokens),)
 
     def inputs(self, tokens: int, routing: str, router: str) -> SimpleNamespace:
-        return SimpleNamespace(distinct_experts=7.5, reuse_bytes=10**9)
+        return SimpleNamespace(distinct_experts=7.5, reuse_bytes=10**9, router=router)
 
     def timed_layers(self, tokens: int, routing: str) -> tuple[str, ...]:
         return ("packed",)
@@ -125,6 +125,25 @@ def test_every_step_that_may_hang_is_announced(server: worker.Server) -> None:
     assert (cell.distinct_experts, cell.reuse_bytes) == (7.5, 10**9)
     assert cell.errors["gaussian"].cosine == 0.9991
     assert cell.env == {"sm_clock_mhz": 1980}
+
+
+def test_without_streams_there_is_no_floor(server: worker.Server) -> None:
+    events = list(server.measure(request(timed=replace(TIMED, streams=()))))
+    assert [e.floor for e in events if isinstance(e, Cell)] == [None, None]
+    assert all(e.samples for e in events if isinstance(e, Cell))
+
+
+def test_a_kernel_is_timed_behind_the_router_too(
+    server: worker.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_separate_router(kernel, layers, inputs, workspace, effort):  # type: ignore[no-untyped-def]
+        assert kernel == EMPTY and inputs.router == "weight"
+        return bench.Timing((19.0,) * effort.replays)
+
+    monkeypatch.setattr(bench, "time_separate_router", time_separate_router)
+    asked = replace(request(), logits_kernel=EMPTY)
+    cells = [e for e in server.measure(asked) if isinstance(e, Cell)]
+    assert [c.separate_us for c in cells] == [19.0, 19.0]
 
 
 def test_what_is_wrong_is_not_timed(server: worker.Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from monomoe_gen.cli import (
     tracing,
     tuning,
     validation,
+    variants,
 )
 from monomoe_gen.errors import (
     CompileError,
@@ -75,6 +76,7 @@ for module in (
     sketch,
     simulation,
     measure,
+    variants,
     validation,
     tracing,
     tuning,

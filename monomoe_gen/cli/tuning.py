@@ -14,10 +14,10 @@ from monomoe_gen.cli.options import (
     ModelType,
     PercentType,
     captured_routing,
-    layout_option,
     routing_option,
     tokens_option,
     trace_file_option,
+    variant_options,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, current_device, equal_gpus
@@ -25,8 +25,8 @@ from monomoe_gen.errors import EnvironmentProblem, MonomoeError, ShapeError
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
-from monomoe_gen.schedule import Layout
-from monomoe_gen.shapes import Shape, list_shapes
+from monomoe_gen.shapes import Shape, load_shape
+from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.campaign import Plan, Progress, Report
@@ -53,12 +53,12 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     "budget_s",
     type=DurationType(),
     help="Time to spend on a model, such as 5m; 'none' measures the whole space. Default: 10m, or "
-    "none with --trials.",
+    "none with --trials or --from-winners.",
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
 @trace_file_option
-@layout_option
+@variant_options
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
@@ -91,6 +91,14 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     "those timed; 'none' times all, as does a run of the whole space.",
 )
 @click.option(
+    "--from-winners",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Try only the N best recorded schedules, of each token count, of the kernels that these "
+    "are a variant of (packed weights, logits given, fp8 activations), with short finals: seconds "
+    "instead of minutes.",
+)
+@click.option(
     "--gpus",
     type=click.Choice(["one", "all"]),
     default="one",
@@ -111,11 +119,12 @@ def tune(
     trials: int | None,
     routing: str,
     trace_file: Path | None,
-    layout: Layout,
+    variant: Variant,
     seed: int,
     sampler: str,
     simulate: int,
     prune: float | None,
+    from_winners: int | None,
     gpus: str,
     screen_only: bool,
     fresh: bool,
@@ -140,7 +149,7 @@ def tune(
             raise click.UsageError("--routing-trace is of one model: give exactly one --model")
         routing = captured_routing(trace_file, shapes[0])
         say(f"captured routing, recorded as {routing}")
-    if budget_s is None and trials is None:
+    if budget_s is None and trials is None and from_winners is None:
         budget_s = DEFAULT_BUDGET_S
     plans = [
         Plan(
@@ -150,13 +159,14 @@ def tune(
             trials=trials,
             routing=routing,
             trace_file=trace_file,
-            layout=layout,
+            variant=variant,
             seed=seed,
             fresh=fresh,
             sampler=sampler,
             simulate=simulate,
             prune=prune,
             screen_only=screen_only,
+            from_winners=from_winners,
         )
         for shape in shapes
     ]
@@ -176,7 +186,11 @@ def tune(
 
 def _require_known(shape: Shape) -> None:
     """The dispatch table finds a shape by its name: better to fail now than after the search."""
-    if shape not in list_shapes():
+    try:
+        known = load_shape(shape.name) == shape
+    except ShapeError:
+        known = False
+    if not known:
         raise ShapeError(
             shape.name,
             "",

@@ -15,16 +15,17 @@ import click
 from monomoe_gen.cli.measure import WRONG, measure_all, targets_of
 from monomoe_gen.cli.options import (
     DurationType,
-    layout_option,
     models_option,
     schedule_option,
     token_tile_option,
     tokens_option,
+    variant_options,
 )
 from monomoe_gen.cli.output import format_option, print_rows, say
 from monomoe_gen.device import Device
-from monomoe_gen.schedule import Layout, Schedule
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import Shape
+from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.protocol import Cell, Env, Weights
@@ -52,7 +53,7 @@ class _ShardType(click.ParamType):
 @tokens_option
 @schedule_option(required=False)
 @token_tile_option
-@layout_option
+@variant_options
 @click.option(
     "--weights",
     "files",
@@ -104,7 +105,7 @@ def validate(
     tokens: tuple[int, ...],
     schedule: Schedule | None,
     token_tile: int,
-    layout: Layout,
+    variant: Variant,
     files: tuple[Path, ...],
     layer: int | None,
     shard: tuple[int, int] | None,
@@ -139,9 +140,9 @@ def validate(
     weights = _weights(shapes, files, layer, shard)
     device = require_device()
     if shipped:
-        targets = _shipped_targets(device, shapes, tokens, token_tile, layout)
+        targets = _shipped_targets(device, shapes, tokens, token_tile, variant)
     else:
-        targets = targets_of(device, shapes, tokens, schedule, token_tile, layout)
+        targets = targets_of(device, shapes, tokens, schedule, token_tile, variant)
     place = Path(folder or "")
     if folder == _DEFAULT_FOLDER:
         place = dispatch.writable_folder(device.slug) / validation_report.FOLDER
@@ -173,7 +174,7 @@ def _shipped_targets(
     shapes: Sequence[Shape],
     tokens: Sequence[int],
     token_tile: int,
-    layout: Layout,
+    variant: Variant,
 ) -> list[Target]:
     """The kernels of ``shapes`` (none: of all that ship), dispatched or not."""
     from monomoe_gen import dispatch
@@ -181,14 +182,14 @@ def _shipped_targets(
     from monomoe_gen.shapes import list_shapes
 
     folder = dispatch.table_folder(device.slug)
-    tuned = {e.model for e in dispatch.load(folder).entries if e.layout == layout}
+    tuned = {e.model for e in dispatch.load(folder).entries if Variant.of(e) == variant}
     wanted = shapes or list_shapes()
     given = [shape.name for shape in wanted if shape.name in tuned]
     others = [shape for shape in wanted if shape.name not in tuned]
-    targets = dispatched_targets(folder, given, tokens, layout) if given else []
+    targets = dispatched_targets(folder, given, tokens, variant) if given else []
     if others:
         say(f"not dispatched, so as predicted fastest: {', '.join(s.name for s in others)}")
-        targets += untuned_targets(others, device, tokens, token_tile, layout)
+        targets += untuned_targets(others, device, tokens, token_tile, variant)
     return targets
 
 

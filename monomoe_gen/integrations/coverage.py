@@ -66,7 +66,7 @@ def covering_shape(table: Table, layer: Described, layout: Layout = "raw") -> Sh
         raise NoKernel(asked, f"{error.field} {error.reason}") from None
     differences = {}
     for kernel in table.kernels:
-        if kernel.router == "logits":
+        if kernel.router == "logits" and not kernel.pdl:
             found = _difference(kernel.shape, wanted)
             if kernel.layout != layout:
                 found = found or f"layout ({kernel.layout}, asked for {layout})"

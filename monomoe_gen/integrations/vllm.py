@@ -21,6 +21,7 @@ from monomoe_gen.plan import REQUIRE_TUNED, KernelTable, Plan, make_plan
 from monomoe_gen.runtime import load_table
 from monomoe_gen.shapes import Shape
 from monomoe_gen.torch_op import WORKSPACES
+from monomoe_gen.variant import Variant
 
 SWITCH = "MONOMOE_VLLM"
 TABLE = "MONOMOE_TABLE"
@@ -173,7 +174,7 @@ def plan_for(table: KernelTable, shape: Shape, on_cpu: bool) -> Plan:
     Raises:
         MonomoeError: kernels may not run here, or only exact ones may.
     """
-    plan = make_plan(table, shape, layout="raw")
+    plan = make_plan(table, shape, variant=Variant("raw"))
     if plan.require_tuned:
         raise NoKernel(
             shape.name, f"{REQUIRE_TUNED}=1 allows only exact token counts; a server has all"

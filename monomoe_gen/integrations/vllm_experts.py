@@ -177,9 +177,9 @@ def experts_class(plan: Plan, on_cpu: bool = False) -> type[MonomoeExperts]:
 
 def largest(plan: Plan) -> int:
     """The most tokens that a kernel of ``plan`` takes."""
-    asked = plan.shape.name, plan.layout, plan.router
+    asked = plan.shape.name, plan.variant
     entries = plan.table.table.entries
-    return max((e.capacity for e in entries if (e.model, e.layout, e.router) == asked), default=0)
+    return max((e.capacity for e in entries if (e.model, e.variant) == asked), default=0)
 
 
 def vllm_router(plan: Plan, bias: Tensor | None) -> Any:
