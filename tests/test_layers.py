@@ -34,7 +34,7 @@ LAYERS = (
     ("runtime", "verify", "refute"),
     ("campaign",),
     ("finals", "confirm", "cards", "replay", "inspection", "candidates", "integrations"),
-    ("tune", "lab"),
+    ("tune", "lab", "demo"),
     ("report", "gate", "validation_report"),
     ("gate_report",),
     ("remeasure", "tracing", "pages", "doctor"),
