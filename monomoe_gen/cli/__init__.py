@@ -15,6 +15,7 @@ from monomoe_gen.cli import (
     build,
     covering,
     database,
+    demo,
     explore,
     gate,
     health,
@@ -80,6 +81,7 @@ for module in (
     tuning,
     gate,
     serve,
+    demo,
     report,
     health,
 ):
