@@ -20,7 +20,8 @@ from monomoe_gen.workload import block_weights
 
 VOCABULARY = 4096
 SUCCESSOR = 6.5  # logit of either successor, where those of other tokens have an RMS of 1
-ATTENTION = EXPERTS = SHARED = 0.1  # about the RMS of what a layer adds, next to embeddings of 1
+# About the RMS of what each part of a layer adds, next to embeddings of 1.
+ATTENTION, EXPERTS, SHARED = 0.1, 0.05, 0.2
 ROUTER = 2.0  # of the router's logits: the eighth expert weighs little, so that ties decide little
 HEAD_DIM = 256
 
@@ -98,7 +99,7 @@ def _fill(model: Any, shape: Shape, device: torch.device, seed: int) -> None:
         drawn = torch.randn(like.shape, generator=generator, device=device)
         like.copy_(drawn * (scale * like.shape[-1] ** -0.5))
 
-    scales = {"o_proj": 2 * ATTENTION, "down_proj": 4 * SHARED, "gate": ROUTER}
+    scales = {"o_proj": 2 * ATTENTION, "down_proj": 2 * SHARED, "gate": ROUTER}
     for name, module in model.named_modules():
         kind = name.rpartition(".")[2]
         if hasattr(module, "gate_up_proj"):
