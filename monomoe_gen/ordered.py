@@ -75,7 +75,7 @@ def moe_sums(
 
 
 def _turns(tokens: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
-    """Which of an expert's tokens are multiplied together: the first of every column, the second ...
+    """Which of an expert's tokens are multiplied together: the first of each column, the second ...
 
     Token t is multiplied in column ``t % 8``.
     """

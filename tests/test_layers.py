@@ -43,7 +43,7 @@ LAYERS = (
     ("runtime", "verify", "refute"),
     ("campaign",),
     ("finals", "confirm", "cards", "replay", "inspection", "candidates", "integrations"),
-    ("tune", "lab"),
+    ("tune", "lab", "demo"),
     ("calibration",),
     ("report", "gate", "validation_report", "variant_report"),
     ("gate_report",),

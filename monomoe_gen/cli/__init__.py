@@ -15,6 +15,7 @@ from monomoe_gen.cli import (
     build,
     covering,
     database,
+    demo,
     explore,
     gate,
     health,
@@ -82,6 +83,7 @@ for module in (
     tuning,
     gate,
     serve,
+    demo,
     report,
     health,
 ):
