@@ -96,7 +96,7 @@ def plan_for(
     Raises:
         MonomoeError: kernels may not run on ``device``, or only exact ones may.
     """
-    plan = make_plan(table, shape, on_missing, Variant(layout))
+    plan = make_plan(table, shape, on_missing, variant=Variant(layout))
     if plan.require_tuned:
         raise NoKernel(
             shape.name, f"{REQUIRE_TUNED}=1 allows only exact token counts; a server has all"
