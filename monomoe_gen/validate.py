@@ -24,7 +24,7 @@ from monomoe_gen.reference import moe_fp32, moe_mirror, router_logits
 from monomoe_gen.schedule import Router
 from monomoe_gen.shapes import Shape
 from monomoe_gen.weights import BlockWeights
-from monomoe_gen.workload import Case, activations, rotation, routers_for
+from monomoe_gen.workload import Case, activations, rotation, routers_for, tied_router
 
 # Against the reference that rounds where the kernel does. Two correct kernels add in different
 # orders, so now and then an h falls on the other side of an e4m3 rounding boundary: a step of up
@@ -123,7 +123,7 @@ def make_problem(
 
     ``packed`` holds the same layer as ``block_weights``; its bias is replaced by the case's own.
     With ``router`` "weight" the logits are those of a router's weight that meets the drawn ones
-    closely, so that the routing stays what the case says.
+    closely, so that the routing stays what the case says; for ties, of one with few different rows.
     """
     device = packed.w13.device
     routing = rotation(shape, tokens, case.routing, 1, 0, seed)
@@ -132,7 +132,10 @@ def make_problem(
     x = activations(shape, tokens, case.distribution, seed).to(device)
     weight = None
     if router == "weight":
-        weight = routers_for(x.cpu(), routing.logits)[0].to(device)
+        if case.routing == "ties":
+            weight = tied_router(x.cpu(), shape, seed).to(device)
+        else:
+            weight = routers_for(x.cpu(), routing.logits)[0].to(device)
         logits = router_logits(x, weight, shape)
     b = block_weights
     return Problem(

@@ -121,6 +121,19 @@ def routers_for(x: Tensor, logits: Tensor) -> Tensor:
     return (inverse @ logits.double()).mT.bfloat16().contiguous()
 
 
+def tied_router(x: Tensor, shape: Shape, seed: int) -> Tensor:
+    """Router bf16 ``[E, H]`` on the CPU with few different rows, for x ``[B, H]``.
+
+    Experts of one row tie for every token. The logits of different rows lie far apart: sums that
+    only nearly tie would be ranked by the last bit of a score, which is nobody's promise.
+    """
+    rows = max(1, min(16, shape.experts // 2))
+    generator = _generator("cpu", "tied router", len(x), seed)
+    places = torch.stack([torch.randperm(rows, generator=generator) for _ in x])
+    logits = torch.linspace(-2, 2, rows)[places]
+    return routers_for(x, logits)[torch.arange(shape.experts) % rows]
+
+
 def router_weight(shape: Shape, seed: int) -> Tensor:
     """bf16 ``[experts, hidden]`` on the CPU: inputs of RMS 1 give logits of RMS 1."""
     generator = _generator("cpu", "router", seed)

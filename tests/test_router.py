@@ -10,7 +10,13 @@ import torch
 
 from monomoe_gen.reference import route, router_logits
 from monomoe_gen.shapes import load_shape
-from monomoe_gen.workload import activations, rotation, router_weight, routers_for
+from monomoe_gen.workload import (
+    activations,
+    rotation,
+    router_weight,
+    routers_for,
+    tied_router,
+)
 
 TOY = load_shape("toy")
 
@@ -56,3 +62,14 @@ def test_routers_lead_to_the_drawn_experts() -> None:
             == route(logits, None, shape)[0].sort().values
         )
         assert same.float().mean() > 0.99
+
+
+@pytest.mark.parametrize("name", ["toy", "glm-5.2-tp8", "deepseek-v3.1-tp8"])
+@pytest.mark.parametrize("tokens", [1, 8])
+def test_scores_of_a_tied_router_tie_or_lie_far_apart(name: str, tokens: int) -> None:
+    shape = load_shape(name)
+    x = activations(shape, tokens, "student_t3", 0)
+    scores = router_logits(x, tied_router(x, shape, 0), shape).sigmoid().sort(dim=-1).values
+    steps = scores.diff(dim=-1)
+    assert ((steps == 0) | (steps > 0.01)).all()
+    assert (steps == 0).sum(-1).ge(shape.experts // 2).all()
