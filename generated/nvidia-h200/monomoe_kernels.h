@@ -121,72 +121,196 @@ inline constexpr Shape kShapes[] = {
 };
 
 inline constexpr Kernel kKernels[] = {
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "def93e2f5ac37439f8b2c24744879997e0f5e7b3921c8168246238a54bc9c40a",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3",
-        0, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 189440, 93, 359424, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x5-d64x256x3.cubin",
-        "14921d8ea58b4e23a775a21c2632f0c39d19e094e7b647f6eb850879c4aa60ce",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x5_d64x256x3",
-        1, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 165120, 93, 317440, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x3.cubin",
-        "09a0aace8081f230832ac402b28f656394b01a48a3600c6e1ae34bee4f05756f",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x3",
-        1, {128, 32, 1024, 64, 256, 6, 3}, 8, 128, 608, 181504, 93, 317440, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x4.cubin",
-        "3edb0d832bb622269a62bcad05925a79a80a8a1de492dcdf8260af2365a7b4b1",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x4",
-        1, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 214272, 93, 317440, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t8-g128-u64x1024x3-d64x512x4.cubin",
-        "8ad8e66c41632efd9db75ce7b17308b7ee1e297bed55bcd13c0f95d0680a258d",
-        "monomoe_qwen3_5_122b_t8_g128_u64x1024x3_d64x512x4",
-        2, {128, 64, 1024, 64, 512, 3, 4}, 8, 128, 608, 179584, 94, 388096, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t8-g128-u64x1024x4-d96x512x6.cubin",
-        "f55def4a5682a804c3124f69f527e02dc4d1342d2417866aa63eb5899b89844a",
-        "monomoe_qwen3_5_122b_t8_g128_u64x1024x4_d96x512x6",
-        2, {128, 64, 1024, 96, 512, 4, 6}, 8, 128, 608, 211328, 94, 289792, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t16-g132-u32x1024x3-d64x512x5.cubin",
-        "943302ba2a8d06e10fee94dab0fd58acdff3134be94a565a3e30be984279e89c",
-        "monomoe_qwen3_5_35b_t16_g132_u32x1024x3_d64x512x5",
-        3, {132, 32, 1024, 64, 512, 3, 5}, 16, 132, 608, 206848, 96, 430080, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t32-g132-u64x1024x4-d64x512x5.cubin",
-        "ea9ebccf953dfa62f0c2635d7b6d8bc361d23fc4686314a90de664b8ca629be8",
-        "monomoe_qwen3_5_35b_t32_g132_u64x1024x4_d64x512x5",
-        3, {132, 64, 1024, 64, 512, 4, 5}, 32, 132, 608, 227072, 96, 860160, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t32-g128-u16x1024x5-d64x256x5.cubin",
+        "066a4656c16f2047007b258d09e916f26a1f83b5d986cbf1d36f61bdb70e3354",
+        "monomoe_deepseek_v3_1_tp8_t32_g128_u16x1024x5_d64x256x5",
+        0, {128, 16, 1024, 64, 256, 5, 5}, 32, 128, 608, 230272, 96, 1437696, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x5.cubin",
+        "ae1c3657d91c08ab0fe41dacae7a1e1ddf4dcc9668daf95ef4537813c476f1e2",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x5",
+        0, {128, 32, 1024, 112, 256, 5, 5}, 8, 128, 608, 173056, 90, 130048, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2.cubin",
+        "73a45ad32c13bee88820c97f1d7d24d8568e6d6ceff7784a4b3d3e31b3921485",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2",
+        0, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 173056, 93, 359424, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3-raw.cubin",
+        "513a520e219fb8f40dc03f504aa48a932c184f1cf46a83cc300bb341fa2f565b",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3_raw",
+        0, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 189440, 96, 359424, Layout::kRaw, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x4.cubin",
+        "648a3a0aee76b8d1a786a846221f60e78464b08f4403930446e2c8daf480b789",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x4",
+        0, {128, 32, 1024, 64, 256, 6, 4}, 8, 128, 608, 206336, 94, 359424, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x4-raw.cubin",
+        "3d6716d14ff7447ef8f8c1bed8a9566c331b9d87a99f881475de35aeca59f371",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x4_raw",
+        0, {128, 32, 1024, 64, 256, 6, 4}, 8, 128, 608, 206336, 92, 359424, Layout::kRaw, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4.cubin",
+        "2bb67ded8bd6b5016837413059f9ae3e7de8df83455d488483c56460a244d716",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4",
+        0, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 222720, 94, 359424, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t32-g128-u16x1024x4-d64x256x4.cubin",
+        "aa7b2b723a4932d6d232db33707dcd09ff113350b20e25dc394c0e04c51da64a",
+        "monomoe_glm_5_2_tp8_t32_g128_u16x1024x4_d64x256x4",
+        1, {128, 16, 1024, 64, 256, 4, 4}, 32, 128, 608, 196480, 96, 1269760, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x4-d96x256x4.cubin",
+        "7690382d8b7c7e6ca8996ba703c683977b4102256d1912942bb25e4a5ecd4b2d",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x4_d96x256x4",
+        1, {128, 32, 1024, 96, 256, 4, 4}, 8, 128, 608, 148224, 90, 120832, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x4-d96x256x4-raw.cubin",
+        "cfd31462da82db0c22cc5b858b398c1925651919dae71f35e8e750497e6ae6cc",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x4_d96x256x4_raw",
+        1, {128, 32, 1024, 96, 256, 4, 4}, 8, 128, 608, 148224, 90, 120832, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x4-d96x256x4-router.cubin",
+        "87e575766ecf3f78ce2b1a75ad8c9603ed5ac58e2bc4570f3ca7123676a1f186",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x4_d96x256x4_router",
+        1, {128, 32, 1024, 96, 256, 4, 4}, 8, 128, 608, 148224, 95, 129024, Layout::kPacked, Router::kWeight, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5.cubin",
+        "3c56b3643bca77b99c26692332875b477fbc420ca8f8e42efa79706eaf736958",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5",
+        1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 94, 317440, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5-raw.cubin",
+        "565cb26b3f7a4fbcb725d339462349b573d3fa380dce87ea8d26dc7034330690",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5_raw",
+        1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 92, 317440, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g132-u32x1024x6-d64x256x5.cubin",
+        "f9bb3dd444cca1c0834573d0f338587f0a228bf0e21e8856f74c28c5b403f926",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x6_d64x256x5",
+        1, {132, 32, 1024, 64, 256, 6, 5}, 8, 132, 608, 206080, 94, 317440, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6.cubin",
+        "d9336583c6d3f326fae92f7e51742eaef22a9f42a13baaf0c82ba9caecaebb7e",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6",
+        1, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 230656, 94, 317440, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6-raw.cubin",
+        "322b9a651bcdab3251cbfeeb3238d0771848ef7f49f1a0d31892899dce547fed",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6_raw",
+        1, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 230656, 92, 317440, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6-router.cubin",
+        "4f6a3f17bd953e2f6e8c06acbfcb59e9d08760e6f9817af11ce87df75a4966f5",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6_router",
+        1, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 230656, 95, 325632, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-122b-t16-g132-u64x1024x3-d64x512x4.cubin",
+        "6c65221fc91dea250c4dcb991e2a01707474badbf4a6ce8c7a4639f2f4aab17b",
+        "monomoe_qwen3_5_122b_t16_g132_u64x1024x3_d64x512x4",
+        2, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 206336, 96, 776192, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t32-g132-u128x1024x3-d64x512x2.cubin",
+        "70c5e784d257151ab8ba8fb5b7907dcb022988b232fef1b68f1be0c550b378fd",
+        "monomoe_qwen3_5_122b_t32_g132_u128x1024x3_d64x512x2",
+        2, {132, 128, 1024, 64, 512, 3, 2}, 32, 132, 608, 227072, 96, 1552384, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4.cubin",
+        "95d18c30e60f07c22916add65abcfa68a1aaa170bdaba42106ee4eac6a53783e",
+        "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4",
+        2, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 203136, 96, 289792, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-raw.cubin",
+        "152d5b2918ef0e91ab5225b0d114d41525caf9c705a3dc6eaa4a21fb46b54d24",
+        "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_raw",
+        2, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 203136, 96, 289792, Layout::kRaw, Router::kLogits, false},
+    {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-router.cubin",
+        "b424f9782fc627bbe99840633d81886253d08fee2c2d51ed3be133afde61024a",
+        "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_router",
+        2, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 203136, 96, 297984, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-122b-t8-g132-u128x1536x5-d96x1024x3.cubin",
+        "617274c65e9b7652117398fad81fb93f26efaabb8f74f785c92457e5c7dc95a0",
+        "monomoe_qwen3_5_122b_t8_g132_u128x1536x5_d96x1024x3",
+        2, {132, 128, 1536, 96, 1024, 5, 3}, 8, 132, 608, 203136, 96, 289792, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t16-g132-u32x512x4-d64x512x5.cubin",
+        "eb6530578dffaa05c1c87104b6bf5a97a39495e94aca77cab166b14a755323d2",
+        "monomoe_qwen3_5_35b_t16_g132_u32x512x4_d64x512x5",
+        3, {132, 32, 512, 64, 512, 4, 5}, 16, 132, 608, 166016, 92, 430080, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t32-g132-u64x1024x4-d64x512x4.cubin",
+        "d39cb13c1e99b9e535ca06a1fc8d8cda74644c2b3f7d724a67cf466d7d141bd5",
+        "monomoe_qwen3_5_35b_t32_g132_u64x1024x4_d64x512x4",
+        3, {132, 64, 1024, 64, 512, 4, 4}, 32, 132, 608, 194432, 94, 860160, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4-router.cubin",
+        "d8ffdd8957b8de33e3feb2e0351e2ba39aced62720f16269cab5e3dd3b159f23",
+        "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_router",
+        3, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 131328, 96, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "6d4b1ca4a827f7cf08c79af1c059ef668e427d918926712c2bd00f7902e2ed7c",
+        "535cb58e6216d7c066dea6460dcccb6dff3e93bbe7575f37106bcb385e32acd3",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
         3, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 92, 149504, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-raw.cubin",
+        "6b3c7c1567bfcf84c3ac767ad31bef99f9c064743c48b40aa588ab94b22ff1ca",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_raw",
+        3, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 92, 149504, Layout::kRaw, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-router.cubin",
+        "0f45b7ca7ea7d5c24381f51bdd4ce399ed79fff447490ab5670c8f15492099a9",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_router",
+        3, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 96, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4.cubin",
-        "8098f150ce11bfea3d73532c3505ea5db465259f94c557472317e5fca2e34cf0",
+        "f96e3cf92aa6e3ee3f21071b22873b9e9ddd9f6c6db7008e88003835319e865b",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4",
         3, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 92, 149504, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g132-u32x512x4-d64x512x4.cubin",
-        "1c7159fc0ad4cf6a2300fe18014b45e9bb0bb41d35b7174ee7df8cc4d8561ab4",
-        "monomoe_qwen3_5_35b_t8_g132_u32x512x4_d64x512x4",
-        3, {132, 32, 512, 64, 512, 4, 4}, 8, 132, 608, 131328, 92, 215040, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-raw.cubin",
+        "95b136f6166e18fe9b48489579074399710dc260f524fdb69f4538b7563d141b",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_raw",
+        3, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 92, 149504, Layout::kRaw, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-router.cubin",
+        "154d45c5f6205b066a5f7ed2453c8fc723dc1c53cd390aa2ff6770661c71b3c7",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_router",
+        3, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 96, 157696, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-35b-t8-g132-u64x1024x5-d128x512x5.cubin",
+        "a45599515e9ebc3529197fc39f3848593f459edaf5cae950c64c9c365252b04e",
+        "monomoe_qwen3_5_35b_t8_g132_u64x1024x5_d128x512x5",
+        3, {132, 64, 1024, 128, 512, 5, 5}, 8, 132, 608, 147712, 94, 149504, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g132-u64x1024x5-d128x512x5-raw.cubin",
+        "d763c20c03d592b35814be829d32fff670936e41cbf2f1861bc6a73f29424625",
+        "monomoe_qwen3_5_35b_t8_g132_u64x1024x5_d128x512x5_raw",
+        3, {132, 64, 1024, 128, 512, 5, 5}, 8, 132, 608, 147712, 92, 149504, Layout::kRaw, Router::kLogits, false},
 };
 
 // Sorted by model, then by variant, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {0, 1, 8, 16.281},  // deepseek-v3.1-tp8, packed weights
-    {0, 2, 8, 25.435},  // deepseek-v3.1-tp8, packed weights
-    {0, 4, 8, 44.13},  // deepseek-v3.1-tp8, packed weights
-    {0, 8, 8, 77.901},  // deepseek-v3.1-tp8, packed weights
-    {1, 1, 8, 14.457},  // glm-5.2-tp8, packed weights
-    {2, 2, 8, 22.464},  // glm-5.2-tp8, packed weights
-    {2, 4, 8, 38.404},  // glm-5.2-tp8, packed weights
-    {3, 8, 8, 67.035},  // glm-5.2-tp8, packed weights
-    {5, 1, 8, 22.23},  // qwen3.5-122b, packed weights
-    {4, 2, 8, 38.368},  // qwen3.5-122b, packed weights
-    {4, 4, 8, 70.186},  // qwen3.5-122b, packed weights
-    {4, 8, 8, 127.244},  // qwen3.5-122b, packed weights
-    {8, 1, 8, 10.818},  // qwen3.5-35b, packed weights
-    {9, 2, 8, 15.869},  // qwen3.5-35b, packed weights
-    {9, 4, 8, 26.608},  // qwen3.5-35b, packed weights
-    {10, 8, 8, 45.499},  // qwen3.5-35b, packed weights
-    {6, 16, 16, 85.029},  // qwen3.5-35b, packed weights
-    {7, 32, 32, 177.383},  // qwen3.5-35b, packed weights
+    {2, 1, 8, 16.227},  // deepseek-v3.1-tp8, packed weights
+    {1, 2, 8, 25.023},  // deepseek-v3.1-tp8, packed weights
+    {4, 4, 8, 43.358},  // deepseek-v3.1-tp8, packed weights
+    {6, 8, 8, 75.537},  // deepseek-v3.1-tp8, packed weights
+    {0, 32, 32, 233.888},  // deepseek-v3.1-tp8, packed weights
+    {3, 1, 8, 16.84},  // deepseek-v3.1-tp8, raw weights
+    {5, 2, 8, 26.148},  // deepseek-v3.1-tp8, raw weights
+    {5, 4, 8, 45.389},  // deepseek-v3.1-tp8, raw weights
+    {5, 8, 8, 78.455},  // deepseek-v3.1-tp8, raw weights
+    {8, 1, 8, 14.741},  // glm-5.2-tp8, packed weights
+    {13, 2, 8, 22.215},  // glm-5.2-tp8, packed weights
+    {11, 4, 8, 37.85},  // glm-5.2-tp8, packed weights
+    {14, 8, 8, 65.314},  // glm-5.2-tp8, packed weights
+    {7, 32, 32, 202.226},  // glm-5.2-tp8, packed weights
+    {10, 1, 8, 19.785},  // glm-5.2-tp8, packed weights, router inside
+    {10, 2, 8, 28.813},  // glm-5.2-tp8, packed weights, router inside
+    {10, 4, 8, 46.519},  // glm-5.2-tp8, packed weights, router inside
+    {16, 8, 8, 74.563},  // glm-5.2-tp8, packed weights, router inside
+    {9, 1, 8, 15.088},  // glm-5.2-tp8, raw weights
+    {12, 2, 8, 23.179},  // glm-5.2-tp8, raw weights
+    {12, 4, 8, 39.415},  // glm-5.2-tp8, raw weights
+    {15, 8, 8, 66.727},  // glm-5.2-tp8, raw weights
+    {22, 1, 8, 22.922},  // qwen3.5-122b, packed weights
+    {19, 2, 8, 37.403},  // qwen3.5-122b, packed weights
+    {19, 4, 8, 72.529},  // qwen3.5-122b, packed weights
+    {19, 8, 8, 131.383},  // qwen3.5-122b, packed weights
+    {17, 16, 16, 220.81},  // qwen3.5-122b, packed weights
+    {18, 32, 32, 397.879},  // qwen3.5-122b, packed weights
+    {21, 1, 8, 30.258},  // qwen3.5-122b, packed weights, router inside
+    {21, 2, 8, 48.34},  // qwen3.5-122b, packed weights, router inside
+    {21, 4, 8, 81.89},  // qwen3.5-122b, packed weights, router inside
+    {21, 8, 8, 143.128},  // qwen3.5-122b, packed weights, router inside
+    {20, 1, 8, 22.46},  // qwen3.5-122b, raw weights
+    {20, 2, 8, 38.991},  // qwen3.5-122b, raw weights
+    {20, 4, 8, 70.47},  // qwen3.5-122b, raw weights
+    {20, 8, 8, 125.966},  // qwen3.5-122b, raw weights
+    {26, 1, 8, 11.328},  // qwen3.5-35b, packed weights
+    {29, 2, 8, 16.329},  // qwen3.5-35b, packed weights
+    {29, 4, 8, 26.412},  // qwen3.5-35b, packed weights
+    {32, 8, 8, 44.859},  // qwen3.5-35b, packed weights
+    {23, 16, 16, 78.815},  // qwen3.5-35b, packed weights
+    {24, 32, 32, 130.478},  // qwen3.5-35b, packed weights
+    {28, 1, 8, 14.981},  // qwen3.5-35b, packed weights, router inside
+    {31, 2, 8, 20.717},  // qwen3.5-35b, packed weights, router inside
+    {25, 4, 8, 31.245},  // qwen3.5-35b, packed weights, router inside
+    {25, 8, 8, 51.01},  // qwen3.5-35b, packed weights, router inside
+    {27, 1, 8, 11.432},  // qwen3.5-35b, raw weights
+    {30, 2, 8, 17.024},  // qwen3.5-35b, raw weights
+    {30, 4, 8, 28.124},  // qwen3.5-35b, raw weights
+    {33, 8, 8, 48.036},  // qwen3.5-35b, raw weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }

@@ -1,6 +1,6 @@
 // shape qwen3.5-35b, up to 8 tokens, schedule g128-u64x1024x4-d128x512x4
 // rebuild: monomoe-gen render --model qwen3.5-35b --token-tile 8 --schedule grid=128,g_up=64,k_up=1024,g_down=128,k_down=512,d_up=4,d_down=4
-// sources 09cd0607b3f38e1c011533332ecd5da52a7b7ccb14a14fd4b75d6f85a26b4444
+// sources 2297b42ceeed068259e62f2b86f580bce6d384ddb8b7e82bb57b7a05bab8ffb4
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -201,9 +201,6 @@ MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
     return v;
 }
 
-// Returns the old value.
-MONOMOE_DEVICE u32 shared_atomic_add(u32* address, u32 value) { return atomicAdd(address, value); }
-
 // Inputs nobody writes during the launch.
 template <typename T>
 MONOMOE_DEVICE T load_input(const T* address) {
@@ -246,7 +243,6 @@ constexpr u32 kAllLanes = 0xffffffffu;
 MONOMOE_DEVICE u32 shuffle(u32 value, u32 source) { return __shfl_sync(kAllLanes, value, source); }
 MONOMOE_DEVICE float shuffle(float value, u32 source) { return __shfl_sync(kAllLanes, value, source); }
 MONOMOE_DEVICE float shuffle_xor(float value, u32 mask) { return __shfl_xor_sync(kAllLanes, value, mask); }
-MONOMOE_DEVICE u32 shuffle_up(u32 value, u32 delta) { return __shfl_up_sync(kAllLanes, value, delta); }
 MONOMOE_DEVICE u32 ballot(bool predicate) { return __ballot_sync(kAllLanes, predicate); }
 MONOMOE_DEVICE bool all(bool predicate) { return __all_sync(kAllLanes, predicate); }
 MONOMOE_DEVICE u32 reduce_max(u32 value) { return __reduce_max_sync(kAllLanes, value); }
@@ -434,8 +430,10 @@ constexpr u32 kRowTile = 16;      // rows of one MMA tile; in w13 these are 8 ga
 constexpr u32 kScaleBlock = 128;  // rows and columns that share one scale
 constexpr u32 kBlockBytes = kRowTile * kScaleBlock;
 constexpr u32 kRowPad = 64;  // values; keeps 16-byte operand loads of eight rows free of bank conflicts
-constexpr u32 kTokenTiles = kTokenTile / 8;
+constexpr u32 kColumns = 8;  // of an MMA: the tokens it multiplies at a time
+constexpr u32 kTokenTiles = kTokenTile / kColumns;
 constexpr u32 kHSlots = 8;
+constexpr u32 kSlotWarps = 2;
 constexpr bool kXInShared = true;
 
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
@@ -498,7 +496,7 @@ static_assert(kDUp >= 2 && kDDown >= 2, "ring_has_two_stages: one stage is in fl
 static_assert(kDUp * UpStage::kBytes >= 49152 && kDDown * DownStage::kBytes >= 49152, "ring_covers_latency: 48 KB in flight per SM or the memory latency shows in both projections");
 static_assert(4 * kDUp * UpStage::kBytes >= 3 * kRingBytes && 4 * kDDown * DownStage::kBytes >= 3 * kRingBytes, "ring_is_shared: either projection can fill three quarters of the ring; the rest of the shared memory would be idle");
 static_assert(UpStage::kBlocks >= kMmaWarps, "up_stage_feeds_the_mma_warps: an up stage has a block for each of the 8 MMA warps");
-static_assert((UpStage::kAccumulators > DownStage::kAccumulators ? UpStage::kAccumulators : DownStage::kAccumulators) * kTokenTiles <= 16, "accumulators_fit_registers: a warp keeps the partial sums of its tiles in at most 64 registers");
+static_assert(UpStage::kAccumulators <= 16 && DownStage::kAccumulators * kTokenTiles <= 16, "accumulators_fit_registers: a warp keeps the partial sums of its tiles in at most 64 registers");
 
 }  // namespace schedule
 #line 8 "ops/storage.cuh"
@@ -519,15 +517,23 @@ struct Args {
     u64* trace;                  // only with kTrace
 };
 
-// One expert that has tokens in this launch. Its rows of h are first_row ... in token order.
+// One expert that has tokens in this launch. Its rows of h are first_row ... in token order. Token t is multiplied in
+// column t % 8, so tokens of one column make the expert active more than once.
 struct ActiveExpert {
     u16 expert;
     u16 first_row;
-    u32 tokens;  // bit t: token t is routed here
+    u32 tokens;  // bit t: token t is routed here; one for each column at most
 
     MONOMOE_DEVICE bool has(u32 token) const { return tokens >> token & 1; }
     MONOMOE_DEVICE u32 row(u32 token) const { return first_row + device::count_bits(tokens & ((1u << token) - 1)); }
 };
+
+// The token of a column, or any token of the column if none of `tokens` is.
+MONOMOE_DEVICE u32 token_of(u32 tokens, u32 column) {
+    if (schedule::kTokenTiles == 1) return column;
+    const u32 found = tokens >> column & 0x01010101u;
+    return found ? column + device::lowest_bit(found) : column;
+}
 
 struct Barriers {
     device::Mbarrier full[schedule::kRingStages];
@@ -552,7 +558,7 @@ struct Barriers {
         constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2, kXReady = kListed + 3;
         u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending
         if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
-        if (index >= kHFull && index < kHEmpty) count = schedule::kRequantWarps / schedule::kHSlots;
+        if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
         if (index >= kRouted && index < kListed) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
@@ -567,19 +573,19 @@ struct alignas(128) SharedStorage {
     u8 ring[schedule::kRingBytes];
     // input as it is multiplied, written once, where there is room for it
     shape::Activation x[schedule::kXInShared ? schedule::kTokenTile : 1][schedule::kXInShared ? shape::kHidden + schedule::kRowPad : 16 / sizeof(shape::Activation)];
-    // h of kHSlots experts, rounded to e4m3 or bf16, by token; rows of tokens that are not routed are never used
-    shape::Activation h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
+    // h of kHSlots experts, rounded to e4m3 or bf16, by column; rows of columns without a token are never used
+    shape::Activation h[schedule::kHSlots][schedule::kColumns][shape::kIntermediate + schedule::kRowPad];
     union {
         // partial sums on their way to the epilogue warps, two units in turn
-        F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][schedule::kTokenTiles][32];
+        F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][32];
         // partial sums of the output, after the last unit has left `up`
-        F32x4 down[schedule::kMmaWarps][schedule::DownStage::kAccumulators][schedule::kTokenTiles][32];
+        F32x4 down[schedule::kTokenTiles][schedule::kMmaWarps][schedule::DownStage::kAccumulators][32];
         // partial sums of logits, before `listed`
         float router[schedule::kMmaWarps][16];
     };
     float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
     // h scale, if quantized, * weight scale * routing weight
-    float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kTokenTile];
+    float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
     u32 expert_tokens[32 * schedule::kLaneExperts];  // by expert, bit t: token t is routed here
     ActiveExpert active[schedule::kMaxActive];       // ascending experts
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
@@ -683,7 +689,7 @@ MONOMOE_DEVICE void clear_other_half(const Args& args, const SharedStorage& s, u
 }
 #line 5 "ops/down_proj.cuh"
 #line 1 "ops/product.cuh"
-// One 16x128 weight block times the token tiles.
+// One 16x128 weight block times the activations of an expert's tokens.
 
 
 
@@ -773,81 +779,63 @@ MONOMOE_DEVICE BlockOperand raw_operand(const u8* low, const u8* high, u32 lane)
 }
 #line 10 "ops/product.cuh"
 
-// One 16x128 block times 8 tokens is eight MMAs. A single token tile spreads them over independent chains,
-// several tiles are independent already.
-constexpr u32 kChains = schedule::kTokenTiles == 1 ? 4 : 2;
+// One 16x128 block times 8 columns is eight MMAs, in independent chains.
+constexpr u32 kChains = 4;
 
-// 128 columns of eight tokens' activations as B operands: lane 4g+q has columns 16q ... 16q+15 and 64+16q ... 64+16q+15 of
-// token g, in this order.
+// 128 values of the activations in eight columns as B operands: lane 4g+q has the values 16q ... 16q+15 and
+// 64+16q ... 64+16q+15 of column g, in this order.
 struct Operands {
     enum : u32 { kWords = 2 * sizeof(shape::Activation) };  // of 16 bytes
     U32x4 part[kWords];
 };
 
-// Activations in shared memory, from token 0 and a block's first column on.
-template <u32 kStride>
-struct SharedRows {
-    const shape::Activation* first;
-
-    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
-        const shape::Activation* const row = first + (8 * token_tile + lane / 4) * kStride + lane % 4 * 16;
-        if constexpr (shape::quantizes()) {
-            return {device::load_shared_early(row), device::load_shared_early(row + 64)};
-        } else {
-            Operands got;
+// From where a column's activations begin in shared memory.
+MONOMOE_DEVICE Operands shared_operands(const shape::Activation* first, u32 lane) {
+    first += lane % 4 * 16;
+    if constexpr (shape::quantizes()) {
+        return {device::load_shared_early(first), device::load_shared_early(first + 64)};
+    } else {
+        Operands got;
 #pragma unroll
-            for (u32 i = 0; i < Operands::kWords; ++i) got.part[i] = device::load_shared_early(row + i / 2 * 64 + i % 2 * 8);
-            return got;
-        }
+        for (u32 i = 0; i < Operands::kWords; ++i) got.part[i] = device::load_shared_early(first + i / 2 * 64 + i % 2 * 8);
+        return got;
     }
-};
+}
 
-// product[t] = block (16 rows x 128 columns) * tokens 8t ... 8t+7 for every token tile with a bit in `tokens`.
-// `block` is the lane's operand of it (RingReader::block).
-// Lane 4g+q gets rows g and g+8 of tokens 2q and 2q+1. See monomoe_gen/weights.py for the byte order.
-template <typename Activations>
-MONOMOE_DEVICE void multiply_block(float (&product)[schedule::kTokenTiles][4], const BlockOperand& block, const Activations& activations,
-                                   u32 tokens, u32 lane) {
+// product = block (16 rows x 128 columns) * activations, each as the lane's operands (RingReader::block). Lane 4g+q gets
+// rows g and g+8 of the columns 2q and 2q+1. See monomoe_gen/weights.py for the byte order.
+MONOMOE_DEVICE void multiply_block(float (&product)[4], const BlockOperand& block, const Operands& b) {
     const U32x4(&a)[4] = block.part;
+    float chain[kChains][4] = {};
 #pragma unroll
-    for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-        float chain[kChains][4] = {};
-        if (schedule::kTokenTiles == 1 || (tokens >> 8 * t & 0xff) != 0) {
-            const Operands b = activations.operands(t, lane);
-#pragma unroll
-            for (u32 i = 0; i < 4; ++i) {
-                if constexpr (!shape::quantizes()) {
-                    const U32x4& columns = b.part[i];
-                    const U32x2 w0 = device::e4m3x4_to_bf16(a[i].x), w1 = device::e4m3x4_to_bf16(a[i].y);
-                    const U32x2 w2 = device::e4m3x4_to_bf16(a[i].z), w3 = device::e4m3x4_to_bf16(a[i].w);
-                    device::mma_bf16_16x8x16(chain[2 * i % kChains], w0.x, w1.x, w0.y, w1.y, columns.x, columns.y);
-                    device::mma_bf16_16x8x16(chain[(2 * i + 1) % kChains], w2.x, w3.x, w2.y, w3.y, columns.z, columns.w);
-                    continue;
-                }
-                const U32x2 a0 = device::e4m3x4_to_half(a[i].x), a1 = device::e4m3x4_to_half(a[i].y);
-                const U32x2 a2 = device::e4m3x4_to_half(a[i].z), a3 = device::e4m3x4_to_half(a[i].w);
-                const U32x2 b0 = device::e4m3x4_to_half(i % 2 ? b.part[i / 2].z : b.part[i / 2].x);
-                const U32x2 b1 = device::e4m3x4_to_half(i % 2 ? b.part[i / 2].w : b.part[i / 2].y);
-                device::mma_16x8x16(chain[2 * i % kChains], a0.x, a1.x, a0.y, a1.y, b0.x, b0.y);
-                device::mma_16x8x16(chain[(2 * i + 1) % kChains], a2.x, a3.x, a2.y, a3.y, b1.x, b1.y);
-            }
+    for (u32 i = 0; i < 4; ++i) {
+        if constexpr (!shape::quantizes()) {
+            const U32x4& columns = b.part[i];
+            const U32x2 w0 = device::e4m3x4_to_bf16(a[i].x), w1 = device::e4m3x4_to_bf16(a[i].y);
+            const U32x2 w2 = device::e4m3x4_to_bf16(a[i].z), w3 = device::e4m3x4_to_bf16(a[i].w);
+            device::mma_bf16_16x8x16(chain[2 * i % kChains], w0.x, w1.x, w0.y, w1.y, columns.x, columns.y);
+            device::mma_bf16_16x8x16(chain[(2 * i + 1) % kChains], w2.x, w3.x, w2.y, w3.y, columns.z, columns.w);
+            continue;
         }
-#pragma unroll
-        for (u32 c = 0; c < 4; ++c) {
-            product[t][c] = kChains == 4 ? (chain[0][c] + chain[1][c]) + (chain[2 % kChains][c] + chain[3 % kChains][c])
-                                         : chain[0][c] + chain[1][c];
-        }
+        const U32x2 a0 = device::e4m3x4_to_half(a[i].x), a1 = device::e4m3x4_to_half(a[i].y);
+        const U32x2 a2 = device::e4m3x4_to_half(a[i].z), a3 = device::e4m3x4_to_half(a[i].w);
+        const U32x2 b0 = device::e4m3x4_to_half(i % 2 ? b.part[i / 2].z : b.part[i / 2].x);
+        const U32x2 b1 = device::e4m3x4_to_half(i % 2 ? b.part[i / 2].w : b.part[i / 2].y);
+        device::mma_16x8x16(chain[2 * i % kChains], a0.x, a1.x, a0.y, a1.y, b0.x, b0.y);
+        device::mma_16x8x16(chain[(2 * i + 1) % kChains], a2.x, a3.x, a2.y, a3.y, b1.x, b1.y);
     }
+#pragma unroll
+    for (u32 c = 0; c < 4; ++c) product[c] = (chain[0][c] + chain[1][c]) + (chain[2][c] + chain[3][c]);
 }
 
 // Sum of a tile's partial sums, in a fixed order.
 template <typename Stage, typename Partials>
-MONOMOE_DEVICE F32x4 sum_contributions(const Partials& partials, u32 tile, u32 token_tile, u32 lane) {
+MONOMOE_DEVICE F32x4 sum_contributions(const Partials& partials, u32 tile, u32 lane) {
     F32x4 sum = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
     for (u32 c = 0; c < Stage::kContributions; ++c) {
         const auto from = Stage::contribution(tile, c);
-        const F32x4 part = partials[from.warp][from.accumulator][token_tile][lane];
+        const F32x4 part = partials[from.warp][from.accumulator][lane];
         sum.x += part.x;
         sum.y += part.y;
         sum.z += part.z;
@@ -858,14 +846,9 @@ MONOMOE_DEVICE F32x4 sum_contributions(const Partials& partials, u32 tile, u32 t
 
 // Writes a warp's accumulators where sum_contributions finds them.
 template <u32 kCount, typename Partials>
-MONOMOE_DEVICE void store_partials(Partials& partials, const float (&sums)[kCount][schedule::kTokenTiles][4], u32 warp, u32 lane) {
+MONOMOE_DEVICE void store_partials(Partials& partials, const float (&sums)[kCount][4], u32 warp, u32 lane) {
 #pragma unroll
-    for (u32 a = 0; a < kCount; ++a) {
-#pragma unroll
-        for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-            partials[warp][a][t][lane] = {sums[a][t][0], sums[a][t][1], sums[a][t][2], sums[a][t][3]};
-        }
-    }
+    for (u32 a = 0; a < kCount; ++a) partials[warp][a][lane] = {sums[a][0], sums[a][1], sums[a][2], sums[a][3]};
 }
 #line 6 "ops/down_proj.cuh"
 #line 1 "ops/quantize.cuh"
@@ -878,7 +861,7 @@ MONOMOE_DEVICE void store_partials(Partials& partials, const float (&sums)[kCoun
 
 
 
-#line 1 "ops/inputs.cuh"
+#line 1 "ops/given.cuh"
 // Inputs that the kernel ahead of this one may have written.
 
 
@@ -924,7 +907,7 @@ MONOMOE_DEVICE T load_behind(const T* address) {
 }
 
 }  // namespace device
-#line 5 "ops/inputs.cuh"
+#line 5 "ops/given.cuh"
 
 
 
@@ -1384,27 +1367,40 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWrite
 #line 8 "ops/down_proj.cuh"
 
 
-// Warps that share the rows of one h slot.
-constexpr u32 kSlotWarps = schedule::kRequantWarps / schedule::kHSlots;
+// A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
+using HRow = F32x4[schedule::kIntermediateBlocks];
 
-// Polls one row of h until all of it has arrived. Lane l gets columns 128 * b + 4 * l ... of block b.
-MONOMOE_DEVICE void receive_row(F32x4 (&row)[schedule::kIntermediateBlocks], const float* source, u32 lane) {
+// Whether a warp asks for its next row before it rounds one. Two long rows would not fit the registers.
+constexpr bool kRowAhead = schedule::kIntermediateBlocks <= 8;
+
+// Asks for a row that may not be there yet.
+MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
+#pragma unroll
+    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) {
+        row[b] = device::load_relaxed(reinterpret_cast<const F32x4*>(source + b * schedule::kScaleBlock) + lane);
+    }
+}
+
+MONOMOE_DEVICE bool row_has_arrived(const HRow& row) {
+    bool arrived = true;
+#pragma unroll
+    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) arrived = arrived && has_arrived(row[b]);
+    return device::all(arrived);
+}
+
+// Asks again until all of a row that was asked for has arrived.
+MONOMOE_DEVICE void receive_row(HRow& row, const float* source, u32 lane) {
+    if (row_has_arrived(row)) return;
     const device::Watchdog watchdog;
     for (;;) {
-        bool arrived = true;
-#pragma unroll
-        for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) {
-            row[b] = device::load_relaxed(reinterpret_cast<const F32x4*>(source + b * schedule::kScaleBlock) + lane);
-        }
-#pragma unroll
-        for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) arrived = arrived && has_arrived(row[b]);
-        if (device::all(arrived)) return;
+        load_row(row, source, lane);
+        if (row_has_arrived(row)) return;
         watchdog.check();
     }
 }
 
-// Stores a row of h as bf16, lane l its columns of receive_row.
-MONOMOE_DEVICE void round_row(shape::Activation* target, const F32x4 (&row)[schedule::kIntermediateBlocks], u32 lane) {
+// Stores a row of h as bf16.
+MONOMOE_DEVICE void round_row(shape::Activation* target, const HRow& row, u32 lane) {
     const auto pair = [](float low, float high) { return u32{device::float_to_bf16(low)} | u32{device::float_to_bf16(high)} << 16; };
 #pragma unroll
     for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) {
@@ -1413,8 +1409,76 @@ MONOMOE_DEVICE void round_row(shape::Activation* target, const F32x4 (&row)[sche
     }
 }
 
-// Requantizes h of the experts of this CTA's down group into the slots. One requant warp; warp r serves slot
-// r % kHSlots, so every slot has the same warps as producers in every phase. h that is not quantized is rounded to bf16.
+// Stores a row of h as e4m3. Returns the scale of block lane % kIntermediateBlocks.
+MONOMOE_DEVICE float quantize_row(shape::Activation* target, const HRow& row, u32 lane) {
+    constexpr u32 kBlocks = schedule::kIntermediateBlocks;
+    u32 my_amax = 0;
+#pragma unroll
+    for (u32 b = 0; b < kBlocks; ++b) {
+        const F32x4 v = row[b];
+        const float high = device::maximum(device::maximum(device::absolute(v.x), device::absolute(v.y)),
+                                           device::maximum(device::absolute(v.z), device::absolute(v.w)));
+        const u32 amax = device::reduce_max(device::float_to_bits(high));
+        my_amax = lane % kBlocks == b ? amax : my_amax;
+    }
+    const QuantScale mine = QuantScale::of(device::bits_to_float(my_amax));
+#pragma unroll
+    for (u32 b = 0; b < kBlocks; ++b) {
+        const F32x4 v = row[b];
+        const float inverse = device::shuffle(mine.inverse, b);
+        *reinterpret_cast<u32*>(target + b * schedule::kScaleBlock + 4 * lane) =
+            device::float_to_e4m3x4(v.x * inverse, v.y * inverse, v.z * inverse, v.w * inverse);
+    }
+    return mine.scale;
+}
+
+// The rows of h that one requant warp rounds. Every kTeams-th expert of the share belongs to the same kSlotWarps warps,
+// who take its rows in turn, beginning with another one at each expert; so a slot always has the same warps.
+struct RowShare {
+    static constexpr u32 kTeams = schedule::kRequantWarps / schedule::kSlotWarps;
+    static_assert(schedule::kHSlots % kTeams == 0, "a slot belongs to one team");
+
+    const SharedStorage& storage;
+    const DownShare share;
+    u32 member;
+    u32 local;       // expert
+    u32 rank = 0;    // of the row among those of the expert
+    u32 tokens = 0;  // of this row and those behind it
+
+    MONOMOE_DEVICE RowShare(const SharedStorage& s, const DownShare& share, u32 warp)
+        : storage(s), share(share), member(warp / kTeams), local(warp % kTeams) {
+        enter();
+    }
+    MONOMOE_DEVICE bool valid() const { return local < share.count; }
+    MONOMOE_DEVICE ActiveExpert expert() const { return storage.active[share.expert(local)]; }
+    MONOMOE_DEVICE u32 token() const { return device::lowest_bit(tokens); }
+    // Up to this expert all rows are behind.
+    MONOMOE_DEVICE u32 end() const { return valid() ? local : share.count; }
+    MONOMOE_DEVICE void advance() {
+        skip(schedule::kSlotWarps);
+        if (tokens) return;
+        local += kTeams;
+        enter();
+    }
+
+private:
+    MONOMOE_DEVICE void skip(u32 rows) {
+        rank += rows;
+        for (; rows; --rows) tokens &= tokens - 1;
+    }
+    // The first row of this warp from expert `local` on.
+    MONOMOE_DEVICE void enter() {
+        for (; valid(); local += kTeams) {
+            tokens = expert().tokens;
+            rank = 0;
+            skip((member + local / kTeams) % schedule::kSlotWarps);
+            if (tokens) return;
+        }
+    }
+};
+
+// Requantizes h of the experts of this CTA's down group into the slots. One requant warp. h that is not quantized is
+// rounded to bf16.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
 //   Writes    h, h_scale
 //   Waits on  listed, numbered and weighted (the caller did), the rows of h, h_empty
@@ -1424,56 +1488,60 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
     constexpr u32 kScales = schedule::kDownScaleRows * kBlocks;  // <= 32
     const HandOff handoff = HandOff::of(args, s.epoch);
     const DownShare share = DownShare::of(cta, s.active_count);
-    const u32 slot = warp % schedule::kHSlots, part = warp / schedule::kHSlots;
     const u32 scale_row = share.stripe * schedule::kStripeDown / schedule::kScaleBlock + lane / kBlocks;
     const bool has_scale = lane < kScales && scale_row < schedule::kHiddenBlocks;
-#pragma unroll 1
-    for (u32 local = slot, round = 0; local < share.count; local += schedule::kHSlots, ++round) {
-        const ActiveExpert expert = s.active[share.expert(local)];
-        const float weight_scale =
-            has_scale ? device::load_input(args.w2_scale + (expert.expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks)
-                      : 0.f;
-        if (round) device::mbarrier_wait(&s.barrier.h_empty[slot], (round - 1) & 1);
-        u32 rank = 0;
-#pragma unroll 1
-        for (u32 left = expert.tokens; left; left &= left - 1, ++rank) {
-            if (rank % kSlotWarps != part) continue;
-            const u32 token = device::lowest_bit(left);
-            const bool here = lane < shape::kTokenExperts && s.selected[token][lane] == expert.expert;
-            const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(here))];
-            F32x4 row[kBlocks];
-            receive_row(row, handoff.h_row(expert.first_row + rank), lane);
-            if constexpr (!shape::quantizes()) {
-                round_row(s.h[slot][token], row, lane);
-                if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][token] = weight_scale * routing_weight;
-                continue;
-            }
-            u32 my_amax = 0;  // of block lane % kBlocks
-#pragma unroll
-            for (u32 b = 0; b < kBlocks; ++b) {
-                const F32x4 v = row[b];
-                const float high = device::maximum(device::maximum(device::absolute(v.x), device::absolute(v.y)),
-                                                   device::maximum(device::absolute(v.z), device::absolute(v.w)));
-                const u32 amax = device::reduce_max(device::float_to_bits(high));
-                my_amax = lane % kBlocks == b ? amax : my_amax;
-            }
-            const QuantScale mine = QuantScale::of(device::bits_to_float(my_amax));
-#pragma unroll
-            for (u32 b = 0; b < kBlocks; ++b) {
-                const F32x4 v = row[b];
-                const float inverse = device::shuffle(mine.inverse, b);
-                *reinterpret_cast<u32*>(&s.h[slot][token][b * schedule::kScaleBlock + 4 * lane]) =
-                    device::float_to_e4m3x4(v.x * inverse, v.y * inverse, v.z * inverse, v.w * inverse);
-            }
-            if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][token] = mine.scale * weight_scale * routing_weight;
+    const auto wait_empty = [&](u32 local) {
+        const u32 use = local / schedule::kHSlots;
+        if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1);
+    };
+    RowShare rows(s, share, warp);
+    HRow next;
+    const float* source = nullptr;
+    float weight_scale = 0.f;
+    const auto ask = [&] {
+        if (!rows.valid()) return;
+        const ActiveExpert expert = rows.expert();
+        source = handoff.h_row(expert.first_row + rows.rank);
+        load_row(next, source, lane);
+        if (has_scale) {
+            weight_scale = device::load_input(args.w2_scale + (expert.expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
         }
-        device::sync_warp();
-        if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[slot]);
-        trace.mark(Event::kRequantized, local);
+    };
+    if (kRowAhead) ask();
+#pragma unroll 1
+    for (u32 local = warp % RowShare::kTeams;;) {
+        // The experts that have all rows of this warp.
+        for (; local < rows.end(); local += RowShare::kTeams) {
+            wait_empty(local);
+            device::sync_warp();
+            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local % schedule::kHSlots]);
+            trace.mark(Event::kRequantized, local);
+        }
+        if (!rows.valid()) return;
+        if (!kRowAhead) ask();
+        const u32 token = rows.token(), expert = rows.expert().expert, slot = local % schedule::kHSlots;
+        const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert;
+        const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
+        rows.advance();
+        receive_row(next, source, lane);
+        HRow row;
+#pragma unroll
+        for (u32 b = 0; b < kBlocks; ++b) row[b] = next[b];
+        const float row_weight_scale = weight_scale;
+        if (kRowAhead) ask();
+        wait_empty(local);
+        const u32 column = token % schedule::kColumns;
+        float scale = row_weight_scale;
+        if constexpr (shape::quantizes()) {
+            scale = quantize_row(s.h[slot][column], row, lane) * row_weight_scale;
+        } else {
+            round_row(s.h[slot][column], row, lane);
+        }
+        if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][column] = scale * routing_weight;
     }
 }
 
-using OutputSums = float[schedule::DownStage::kAccumulators][schedule::kTokenTiles][4];
+using OutputSums = float[schedule::kTokenTiles][schedule::DownStage::kAccumulators][4];
 
 // Adds weight * (h @ w2^T) of this CTA's experts to the sums of its output stripe. One MMA warp.
 //   Reads     ring, h, h_scale, active
@@ -1507,22 +1575,22 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
                     const u32 tile = in_expert / Stage::kColumnBlocks;
                     const u32 column = k * Stage::kColumnBlocks + in_expert % Stage::kColumnBlocks;
                     const u32 scale_row = (first_row + tile * schedule::kRowTile) / schedule::kScaleBlock - first_row / schedule::kScaleBlock;
-                    float product[schedule::kTokenTiles][4];
-                    const SharedRows<shape::kIntermediate + schedule::kRowPad> rows = {s.h[slot][0] + column * schedule::kScaleBlock};
-                    multiply_block(product, ring.block<Stage>(s, block, lane), rows, tokens, lane);
+                    float product[4];
+                    const shape::Activation* const first = s.h[slot][lane / 4] + column * schedule::kScaleBlock;
+                    multiply_block(product, ring.block<Stage>(s, block, lane), shared_operands(first, lane));
+                    const F32x2 scale = *reinterpret_cast<const F32x2*>(&s.h_scale[slot][scale_row][column][2 * q]);
 #pragma unroll
                     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                        const u32 token = 8 * t + 2 * q;
-                        const F32x2 scale = *reinterpret_cast<const F32x2*>(&s.h_scale[slot][scale_row][column][token]);
-                        float(&sum)[4] = sums[Stage::accumulator(i)][t];
-                        // Rows of tokens that are not routed hold anything, NaN included.
+                        const u32 token = schedule::kColumns * t + 2 * q;
+                        float(&sum)[4] = sums[t][Stage::accumulator(i)];
+                        // Columns without a token hold anything, NaN included.
                         if (tokens >> token & 1) {
-                            sum[0] += product[t][0] * scale.x;
-                            sum[2] += product[t][2] * scale.x;
+                            sum[0] += product[0] * scale.x;
+                            sum[2] += product[2] * scale.x;
                         }
                         if (tokens >> token & 2) {
-                            sum[1] += product[t][1] * scale.y;
-                            sum[3] += product[t][3] * scale.y;
+                            sum[1] += product[1] * scale.y;
+                            sum[3] += product[3] * scale.y;
                         }
                     }
                 }
@@ -1539,7 +1607,7 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
 
 
 
-#line 1 "ops/copy_input.cuh"
+#line 1 "ops/bf16_input.cuh"
 // Input that stays bf16: copied to shared memory, or read where it is if it does not fit there.
 
 
@@ -1585,8 +1653,8 @@ struct InputColumns {
     const device::Bf16* first;  // of token 0
     u32 tokens;                 // routed, as bits
 
-    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
-        const u32 token = 8 * token_tile + lane / 4;
+    MONOMOE_DEVICE Operands operands(u32 lane) const {
+        const u32 token = token_of(tokens, lane / 4);
         const U32x4* const words = reinterpret_cast<const U32x4*>(first + token * shape::kHidden + lane % 4 * 16);
         Operands got = {};
         if (tokens >> token & 1) {
@@ -1634,27 +1702,42 @@ struct UnitScales {
     }
 };
 
-// The input of a column block, where it lies in shared memory.
-using InputRows = SharedRows<shape::kHidden + schedule::kRowPad>;
-
-// The same straight from the packets of the routed tokens.
+// A column block of the routed tokens' input, straight from the packets.
 struct InputPackets {
-    const InputPacket* packets;  // of token 0
-    u32 tokens;                  // routed, as bits
+    const InputPacket* first;  // of token 0
+    u32 tokens;                // routed, as bits
 
-    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
-        const u32 token = 8 * token_tile + lane / 4, word = lane % 4;
-        const InputPacket& packet = packets[token * schedule::kHiddenBlocks];
-        const bool routed = tokens >> token & 1;
-        Operands got = {};
+    // Asks for the operands, which may not be there yet.
+    MONOMOE_DEVICE void ask(Operands& operands, u32 lane) const {
+        const u32 token = token_of(tokens, lane / 4), word = lane % 4;
+        const InputPacket& packet = first[token * schedule::kHiddenBlocks];
+        operands = {};
+        if (tokens >> token & 1) operands = {packet.load(word), packet.load(4 + word)};
+    }
+    // Asks again until those that were asked for have arrived.
+    MONOMOE_DEVICE void receive(Operands& operands, u32 lane) const {
+        if (complete(operands, lane)) return;
         const device::Watchdog watchdog;
         for (;;) {
-            if (routed) got = {packet.load(word), packet.load(4 + word)};
-            if (device::all(!routed || (has_arrived(got.part[0]) && has_arrived(got.part[1])))) return got;
+            ask(operands, lane);
+            if (complete(operands, lane)) return;
             watchdog.check();
         }
     }
+
+private:
+    MONOMOE_DEVICE bool complete(const Operands& operands, u32 lane) const {
+        const bool routed = tokens >> token_of(tokens, lane / 4) & 1;
+        return device::all(!routed || (has_arrived(operands.part[0]) && has_arrived(operands.part[1])));
+    }
 };
+
+// The scales of a column block of the input for the columns 2q and 2q+1.
+MONOMOE_DEVICE F32x2 input_scales(const SharedStorage& s, u32 block, u32 tokens, u32 q) {
+    const float(&scales)[schedule::kTokenTile] = s.x_scale[block];
+    if constexpr (schedule::kTokenTiles == 1) return *reinterpret_cast<const F32x2*>(&scales[2 * q]);
+    return {scales[token_of(tokens, 2 * q)], scales[token_of(tokens, 2 * q + 1)]};
+}
 
 // Units whose scales are on their way: loads queue behind a ring full of weights, which may be more than one unit.
 constexpr u32 kScalesAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
@@ -1678,6 +1761,16 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         if (ahead.valid(active_count)) queue[i].load(args, s, ahead, lane);
     }
     if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
+    // Packets are asked for one stage ahead.
+    constexpr bool kPackets = !schedule::kXInShared && shape::quantizes();
+    Operands asked[kPackets ? Stage::kWarpBlocks : 1];
+    const auto input = [&](u32 tokens, u32 k, u32 i) {
+        return InputPackets{packets + k * Stage::kColumnBlocks + (warp + i * schedule::kMmaWarps) % Stage::kColumnBlocks, tokens};
+    };
+    if (kPackets && unit.valid(active_count)) {
+#pragma unroll
+        for (u32 i = 0; i < Stage::kWarpBlocks; ++i) input(s.active[unit.expert()].tokens, 0, i).ask(asked[i], lane);
+    }
     for (; unit.valid(active_count); ++units) {
         const UnitScales scales = queue[0];
         const u32 tokens = s.active[unit.expert()].tokens;
@@ -1687,7 +1780,8 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         ahead.advance();
         unit.advance();
         if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
-        float sums[Stage::kAccumulators][schedule::kTokenTiles][4] = {};
+        const u32 next_tokens = unit.valid(active_count) ? s.active[unit.expert()].tokens : 0;
+        float sums[Stage::kAccumulators][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
             if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);
@@ -1699,25 +1793,27 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 if (Stage::kBlocks % schedule::kMmaWarps && block >= Stage::kBlocks) break;
                 const u32 column = k * Stage::kColumnBlocks + block % Stage::kColumnBlocks;
                 const float gate = scales.gate.at(column), up = scales.up.at(column);
-                float product[schedule::kTokenTiles][4];
+                float product[4];
                 const BlockOperand weights = ring.block<Stage>(s, block, lane);
-                if constexpr (schedule::kXInShared) {
-                    multiply_block(product, weights, InputRows{s.x[0] + column * schedule::kScaleBlock}, tokens, lane);
-                } else if constexpr (!shape::quantizes()) {
-                    multiply_block(product, weights, InputColumns{args.x + column * schedule::kScaleBlock, tokens}, tokens, lane);
+                Operands activations;
+                if constexpr (kPackets) {
+                    input(tokens, k, i).receive(asked[i], lane);
+                    activations = asked[i];
+                    const bool last = k + 1 == schedule::kStagesPerUnitUp;
+                    input(last ? next_tokens : tokens, last ? 0 : k + 1, i).ask(asked[i], lane);
+                } else if constexpr (schedule::kXInShared) {
+                    activations = shared_operands(s.x[token_of(tokens, lane / 4)] + column * schedule::kScaleBlock, lane);
                 } else {
-                    multiply_block(product, weights, InputPackets{packets + column, tokens}, tokens, lane);
+                    activations = InputColumns{args.x + column * schedule::kScaleBlock, tokens}.operands(lane);
                 }
-#pragma unroll
-                for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                    F32x2 x_scale = {1.f, 1.f};
-                    if constexpr (shape::quantizes()) x_scale = *reinterpret_cast<const F32x2*>(&s.x_scale[column][8 * t + 2 * q]);
-                    float(&sum)[4] = sums[Stage::accumulator(i)][t];
-                    sum[0] += product[t][0] * (x_scale.x * gate);
-                    sum[1] += product[t][1] * (x_scale.y * gate);
-                    sum[2] += product[t][2] * (x_scale.x * up);
-                    sum[3] += product[t][3] * (x_scale.y * up);
-                }
+                multiply_block(product, weights, activations);
+                F32x2 x_scale = {1.f, 1.f};
+                if constexpr (shape::quantizes()) x_scale = input_scales(s, column, tokens, q);
+                float(&sum)[4] = sums[Stage::accumulator(i)];
+                sum[0] += product[0] * (x_scale.x * gate);
+                sum[1] += product[1] * (x_scale.y * gate);
+                sum[2] += product[2] * (x_scale.x * up);
+                sum[3] += product[3] * (x_scale.y * up);
             }
             ring.release<Stage>(s, lane);
         }
@@ -1773,19 +1869,16 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
         const ActiveExpert expert = s.active[unit.expert()];
         device::mbarrier_wait(&s.barrier.partial_full[which], parity);
         parity ^= 1;
+        const u32 token = token_of(expert.tokens, 2 * q), next = token_of(expert.tokens, 2 * q + 1);
 #pragma unroll 1
         for (u32 tile = 0; tile < Stage::kTiles; ++tile) {
             const u32 column = (unit.stripe() * Stage::kTiles + tile) * 8 + g;
-#pragma unroll
-            for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                const F32x4 sum = sum_contributions<Stage>(s.up[which], tile, t, lane);
-                const u32 token = 8 * t + 2 * q;
-                if (expert.has(token)) {
-                    device::store_relaxed(handoff.h_row(expert.row(token)) + column, never_zero(swiglu(sum.x, sum.z)));
-                }
-                if (expert.has(token + 1)) {
-                    device::store_relaxed(handoff.h_row(expert.row(token + 1)) + column, never_zero(swiglu(sum.y, sum.w)));
-                }
+            const F32x4 sum = sum_contributions<Stage>(s.up[which], tile, lane);
+            if (expert.has(token)) {
+                device::store_relaxed(handoff.h_row(expert.row(token)) + column, never_zero(swiglu(sum.x, sum.z)));
+            }
+            if (expert.has(next)) {
+                device::store_relaxed(handoff.h_row(expert.row(next)) + column, never_zero(swiglu(sum.y, sum.w)));
             }
         }
         device::sync_warp();
@@ -1815,7 +1908,8 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
     using Stage = schedule::DownStage;
     drain_partials(s, units);
     device::sync_named(kMmaBarrier, kMmaThreads);
-    store_partials(s.down, sums, warp, lane);
+#pragma unroll
+    for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
     device::sync_named(kMmaBarrier, kMmaThreads);
     const HandOff handoff = HandOff::of(args, s.epoch);
 #pragma unroll 1
@@ -1828,7 +1922,7 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
 #pragma unroll
         for (u32 c = 0; c < Stage::kContributions; ++c) {
             const auto from = Stage::contribution(tile, c);
-            sum += reinterpret_cast<const float*>(&s.down[from.warp][from.accumulator][token / 8][source_lane])[component];
+            sum += reinterpret_cast<const float*>(&s.down[token / 8][from.warp][from.accumulator][source_lane])[component];
         }
         const u32 column = share.stripe * schedule::kStripeDown + row;
         if (share.group > 0) {
@@ -2180,6 +2274,11 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
     }
 }
 
+// Those of `tokens` that are the first of their column.
+MONOMOE_DEVICE u32 first_of_columns(u32 tokens) {
+    return schedule::kTokenTiles == 1 ? tokens : tokens & ~(tokens << 8 | tokens << 16 | tokens << 24);
+}
+
 // Makes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
 //   Reads     expert_tokens
 //   Writes    active (experts and tokens), active_count
@@ -2187,29 +2286,29 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
 //   Signals   listed
 MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
     device::mbarrier_wait(&s.barrier.routed, 0);
+    const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
     u32 tokens[schedule::kLaneExperts];
-    u32 present = 0;
+    u32 mine = 0;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
         tokens[j] = s.expert_tokens[lane * schedule::kLaneExperts + j];
-        present += tokens[j] ? 1u << j : 0;
+        for (u32 left = tokens[j]; left; left ^= first_of_columns(left)) ++mine;
     }
-    const u32 mine = device::count_bits(present);
-    u32 position = count_before<schedule::kLaneExperts>(mine, lane);
-    if (lane == 31) s.active_count = position + mine + shape::kSharedExperts;
+    u32 position = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(mine, lane);
+    if (lane == 31) s.active_count = position + mine + shape::kSharedExperts * tiles;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        if (tokens[j]) {
+        for (u32 left = tokens[j]; left; left ^= first_of_columns(left)) {
             s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
-            s.active[position].tokens = tokens[j];
+            s.active[position].tokens = first_of_columns(left);
             ++position;
         }
     }
     if constexpr (shape::kSharedExperts > 0) {
-        const u32 expert = shape::kExperts + lane, routed = device::shuffle(position, 31);
-        if (expert < shape::kAllExperts) {
-            s.active[routed + lane].expert = static_cast<u16>(expert);
-            s.active[routed + lane].tokens = 0xffffffffu >> (32 - tokens_of_launch);
+        const u32 routed = device::shuffle(position, 31);
+        for (u32 i = lane; i < shape::kSharedExperts * tiles; i += 32) {
+            s.active[routed + i].expert = static_cast<u16>(shape::kExperts + i / tiles);
+            s.active[routed + i].tokens = 0xffffffffu >> (32 - tokens_of_launch) & 0xffu << i % tiles * schedule::kColumns;
         }
     }
     device::sync_warp();
