@@ -190,5 +190,6 @@ def _search(
             search.tell(subject.spec.schedule, own.values(subject.spec.schedule))
             own.report("search", measured, total)
 
-    alive = share(prepared_ahead(prepare, COMPILERS, over), campaigns, work, failed, say)
+    queue = prepared_ahead(prepare, COMPILERS, over)
+    alive = share(queue, campaigns, work, over, failed, say)
     return measured, alive[0]
