@@ -20,7 +20,7 @@ from monomoe_gen.meter import Meter, Speed
 from monomoe_gen.protocol import Cell, Env
 from monomoe_gen.refute import Refuter
 from monomoe_gen.render import render
-from monomoe_gen.sandbox import Outcome, Sandbox
+from monomoe_gen.sandbox import Box, Outcome
 from monomoe_gen.schedule import TOKEN_TILES, Layout, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record, Stage, Status
@@ -134,7 +134,7 @@ class Campaign:
     plan: Plan
     device: Device
     ledger: Ledger
-    sandbox: Sandbox
+    sandbox: Box
     floors: jobs.Floors
     observe: Callable[[Progress], object]
     refuter: Refuter | None = None

@@ -26,7 +26,7 @@ from monomoe_gen.jobs import Subject
 from monomoe_gen.ledger import Ledger
 from monomoe_gen.pipeline import prepared_ahead
 from monomoe_gen.refute import make_refuter
-from monomoe_gen.sandbox import Sandbox
+from monomoe_gen.sandbox import Box, Sandbox
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.search import Search
 from monomoe_gen.space import feasible
@@ -45,8 +45,8 @@ def tune(
     *,
     say: Callable[[str], object] = lambda text: None,
     observe: Callable[[Progress], object] = lambda progress: None,
-    sandbox: Callable[[], Sandbox] = Sandbox,
-    others: Sequence[Callable[[], Sandbox]] = (),
+    sandbox: Callable[[], Box] = Sandbox,
+    others: Sequence[Callable[[], Box]] = (),
 ) -> Report:
     """Measures candidates on the GPU ``device`` until the plan is fulfilled, and emits the best.
 

@@ -4,6 +4,7 @@ One table for all commands. Each command line runs on a machine without a GPU (u
 H200), with no measurements and with the tables that ship. None may print data or a traceback.
 """
 
+import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -102,6 +103,20 @@ CASES = (
     Case("db export --format t4 -o {out} --tokens 1", "a T4 file is about one model, found"),
     Case("db migrate --model toy", "No such option"),
     Case(f"tune --model {MODEL}", f"run `monomoe-gen tune --model {MODEL}` on a mach", ENVIRONMENT),
+    Case(
+        f"tune --model {MODEL} --executor ray",
+        "pip install 'monomoe-gen[ray]'",
+        ENVIRONMENT,
+        missing="ray",
+    ),
+    Case(
+        f"tune --model {MODEL} --executor ray --ray-address 127.0.0.1:1",
+        "asked for the Ray cluster at 127.0.0.1:1: [Errno 111] Connection refused"
+        if importlib.util.find_spec("ray")
+        else "[ray]",
+        ENVIRONMENT,
+    ),
+    Case(f"tune --model {MODEL} --ray-address x:1", "--ray-address is for --executor ray"),
     Case(f"tune --model {MODEL} --seed -5", "'--seed': -5 is not in the range"),
     Case("tune --model {elsewhere.yaml}", "home/shapes as toy.yaml, so that the dispatch table"),
     Case(f"tune --model {MODEL} --budget soon", "'soon': give a time such as 90s, 10m or 1.5h"),

@@ -1,6 +1,8 @@
 """``tune`` as a command: what it makes of its options, what it prints, how it ends."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from monomoe_gen import cli, tuning_db
+from monomoe_gen import cli, ray_executor, tuning_db
 from monomoe_gen import replay as replay_module
 from monomoe_gen import tune as tune_module
 from monomoe_gen.campaign import Plan, Report
@@ -17,6 +19,7 @@ from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
 from monomoe_gen.routing_trace import save
+from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
 from monomoe_gen.tuning_db import Record, Time
@@ -118,7 +121,32 @@ def test_all_gpus_take_part(monkeypatch: pytest.MonkeyPatch, plans: list[Plan]) 
     assert cli.run(["tune", "--model", MODEL]) == 0
     assert cli.run(["tune", "--model", MODEL, "--gpus", "all"]) == 0
     one, every = seen
-    assert "others" not in one and len(every["others"]) == 2 and every["sandbox"]
+    assert one["others"] == [] and len(every["others"]) == 2
+    assert one["sandbox"] is Sandbox and isinstance(every["sandbox"](), Sandbox)
+
+
+def test_gpus_of_a_cluster_take_part(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[dict[str, Any]] = []
+    asked: list[tuple[str | None, int | None]] = []
+
+    @contextmanager
+    def gpus(address: str | None, most: int | None) -> Iterator[tuple[Device, list[Any]]]:
+        asked.append((address, most))
+        yield KNOWN[DEFAULT], ["a", "b", "c"][:most]
+
+    monkeypatch.setattr(
+        tune_module, "tune", lambda plan, device, **given: seen.append(given) or REPORT
+    )
+    monkeypatch.setattr(ray_executor, "gpus", gpus)
+    monkeypatch.setattr(tuning, "current_device", lambda: None)
+    arguments = ["tune", "--model", MODEL, "--executor", "ray"]
+    assert cli.run(arguments) == 0
+    assert cli.run([*arguments, "--gpus", "one", "--ray-address", "head:6379"]) == 0
+    assert asked == [(None, None), ("head:6379", 1)]
+    assert [(g["sandbox"], g["others"]) for g in seen] == [("a", ["b", "c"]), ("a", [])]
+    assert "3 NVIDIA H200 of the Ray cluster" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "share"), [(None, 0.1), ("none", None), ("5%", 0.05)])

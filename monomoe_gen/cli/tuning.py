@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from monomoe_gen.cli.options import (
     trace_file_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
-from monomoe_gen.device import DEFAULT, KNOWN, current_device, equal_gpus
+from monomoe_gen.device import DEFAULT, KNOWN, Device, current_device, equal_gpus
 from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
@@ -29,7 +30,9 @@ from monomoe_gen.shapes import Shape, list_shapes
 
 if TYPE_CHECKING:
     from monomoe_gen.campaign import Plan, Progress, Report
-    from monomoe_gen.sandbox import Sandbox
+    from monomoe_gen.sandbox import Box, Sandbox
+
+    Found = tuple[Device | None, Sequence[Callable[[], Box]]]
 
 INTERRUPTED = 130
 DEFAULT_BUDGET_S = 600.0
@@ -84,9 +87,21 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
 @click.option(
     "--gpus",
     type=click.Choice(["one", "all"]),
-    default="one",
+    help="Measure on the first visible GPU, or on all of them at once. Default: one, but all with "
+    "--executor ray.",
+)
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
     show_default=True,
-    help="Measure on the first visible GPU, or on all of them at once.",
+    help="Measure on GPUs of this host, or of a Ray cluster. Needs the extra [ray].",
+)
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="The Ray cluster, with --executor ray. Default: what RAY_ADDRESS names, else that of this "
+    "host, else one is started for the run.",
 )
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
@@ -102,7 +117,9 @@ def tune(
     sampler: str,
     simulate: int,
     prune: float | None,
-    gpus: str,
+    gpus: str | None,
+    executor: str,
+    ray_address: str | None,
     fresh: bool,
     form: str,
 ) -> int | None:
@@ -118,6 +135,8 @@ def tune(
     _require_known(shape)
     from monomoe_gen.campaign import Plan
 
+    if ray_address and executor != "ray":
+        raise click.UsageError("--ray-address is for --executor ray")
     if trace_file:
         routing = captured_routing(trace_file, shape)
         say(f"captured routing, recorded as {routing}")
@@ -137,7 +156,10 @@ def tune(
         simulate=simulate,
         prune=prune,
     )
-    report = _run(plan, gpus == "all")
+    if executor == "ray":
+        report = _run(plan, _cluster_gpus(ray_address, 1 if gpus == "one" else None))
+    else:
+        report = _run(plan, _own_gpus(gpus == "all"))
     print_rows(_rows(report), form, FORMATS)
     _summarize(report)
     return INTERRUPTED if report.interrupted else None
@@ -154,9 +176,8 @@ def _require_known(shape: Shape) -> None:
         )
 
 
-def _run(plan: Plan, every_gpu: bool) -> Report:
-    device = current_device()
-    with progress_bar() as update:
+def _run(plan: Plan, gpus: AbstractContextManager[Found]) -> Report:
+    with progress_bar() as update, gpus as (device, sandboxes):
 
         def observe(progress: Progress) -> None:
             update(progress.stage, progress.done, progress.total, progress.note)
@@ -167,10 +188,27 @@ def _run(plan: Plan, every_gpu: bool) -> Report:
             return replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
         from monomoe_gen import tune as tuner
 
-        if not every_gpu:
-            return tuner.tune(plan, device, say=say, observe=observe)
-        first, *others = (_sandbox_of(gpu) for gpu in equal_gpus())
+        first, *others = sandboxes
         return tuner.tune(plan, device, say=say, observe=observe, sandbox=first, others=others)
+
+
+@contextmanager
+def _own_gpus(every: bool) -> Iterator[Found]:
+    """The kind of GPU that this host has, and what opens a sandbox on the first one or on each."""
+    from monomoe_gen.sandbox import Sandbox
+
+    device = current_device()
+    yield device, [_sandbox_of(gpu) for gpu in equal_gpus()] if device and every else [Sandbox]
+
+
+@contextmanager
+def _cluster_gpus(address: str | None, most: int | None) -> Iterator[Found]:
+    """The same for a Ray cluster."""
+    from monomoe_gen import ray_executor
+
+    with ray_executor.gpus(address, most) as (device, sandboxes):
+        say(f"{len(sandboxes)} {device.name} of the Ray cluster")
+        yield device, sandboxes
 
 
 def _sandbox_of(gpu: str) -> Callable[[], Sandbox]:
