@@ -34,7 +34,8 @@ Failure = tuple[Status, str]
 class Plan:
     """What to tune. Without ``budget_s`` and ``trials`` the whole space is measured.
 
-    ``routing`` is a pattern, or the name of the captured one in ``trace_file``.
+    ``routing`` is a pattern, or the name of the captured one in ``trace_file``. With ``weights`` of
+    several patterns, it among them, finalists are timed under all of these, which decide together.
     ``fresh`` measures again what the database already knows. ``sampler`` is one of
     `samplers.SAMPLERS`. ``simulate`` is the number of seeds, for every policy, that the simulator
     runs a kernel with before the GPU does; 0 leaves it out. ``prune`` is by what share a candidate
@@ -57,6 +58,7 @@ class Plan:
     prune: float | None = prune.MARGIN
     database: Path | None = None
     folder: Path | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def margin(self) -> float | None:
@@ -210,16 +212,26 @@ class Campaign:
         return {n: r.time_us.median for n, r in self.ledger.best().items() if r.time_us}
 
     def measure(
-        self, subject: Subject, tokens: Sequence[int], stage: Stage, *, validate: bool, timed: bool
+        self,
+        subject: Subject,
+        tokens: Sequence[int],
+        stage: Stage,
+        *,
+        validate: bool,
+        timed: bool,
+        routing: str | None = None,
     ) -> tuple[Cell, ...] | None:
-        """A cell for each token count, or None after recording that the candidate failed."""
+        """A cell for each token count, or None after recording that the candidate failed.
+
+        ``routing`` is the plan's, unless given.
+        """
         assert subject.binary, "only what compiled can be measured"
         effort = FULL if stage == "final" else SCREEN
         request = jobs.measure(
             subject.spec,
             jobs.image(subject.binary, subject.spec.schedule.grid),
             tokens,
-            self.plan.routing,
+            routing or self.plan.routing,
             validate=validate,
             timed=self.floors.timed(effort) if timed else None,
             seed=self.plan.seed,

@@ -67,7 +67,7 @@ def tune(
         options = routing, plan.simulate, plan.layout
         refuter = make_refuter(shape, tuple(plan.tokens), tile, *options)
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
-    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.layout)
+    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.layout, plan.weights)
     if not plan.fresh:
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)
@@ -109,7 +109,13 @@ def tune(
         speed = campaign.meter.speed()
     emission = None
     if ledger.best() and not stop.is_set():
-        emission = emit(device, [shape.name], database=plan.database, folder=plan.folder)
+        emission = emit(
+            device,
+            [shape.name],
+            database=plan.database,
+            folder=plan.folder,
+            weights=plan.weights,
+        )
     return Report(
         replay=False,
         interrupted=stop.is_set(),

@@ -234,7 +234,7 @@ def test_emit_reports_what_changed(
 ) -> None:
     table = Table(KNOWN[DEFAULT], (), ())
     changed = Emission(table, ("dispatch.json",), ("old.cu",), ("a note",))
-    monkeypatch.setattr(emit_module, "emit", lambda device, models, done: changed)
+    monkeypatch.setattr(emit_module, "emit", lambda device, models, weights, done: changed)
     code, out, err = ask(capsys, "emit", "--format", "json")
     assert code == 0
     assert json.loads(out) == [

@@ -117,6 +117,21 @@ CASES = (
         ENVIRONMENT,
     ),
     Case(f"tune --model {MODEL} --ray-address x:1", "--ray-address is for --executor ray"),
+    Case(f"tune --model {MODEL} --objective none.yaml", "'none.yaml': no such file; give one, or"),
+    Case(f"tune --model {MODEL} --objective {{broken.yaml}}", "broken.yaml"),
+    Case(
+        f"tune --model {MODEL} --objective default --tokens 1",
+        "give --tokens or --objective, not both",
+    ),
+    Case(
+        f"tune --model {MODEL} --objective default --routing zipf",
+        "give --routing or --objective, not both",
+    ),
+    Case(
+        f"tune --model {MODEL} --objective {{zipf.yaml}}",
+        "--objective: give uniform routing a weight too, found zipf only",
+    ),
+    Case("emit --objective {zipf.yaml}", "--objective: give uniform routing a weight too, found"),
     Case(f"tune --model {MODEL} --seed -5", "'--seed': -5 is not in the range"),
     Case("tune --model {elsewhere.yaml}", "home/shapes as toy.yaml, so that the dispatch table"),
     Case(f"tune --model {MODEL} --budget soon", "'soon': give a time such as 90s, 10m or 1.5h"),
@@ -221,6 +236,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("place")
     toy = load_shape("toy")
     (folder / "broken.yaml").write_text(toy.to_yaml().replace("hidden: 256", "hidden: 100"))
+    (folder / "zipf.yaml").write_text("routing: {zipf: 1}\n")
     (folder / "latin.yaml").write_bytes(b"name: \xe4\n")
     (folder / "elsewhere.yaml").write_text(replace(toy, top_k=4).to_yaml())
     (folder / "a file").write_text("")

@@ -112,6 +112,24 @@ def test_what_to_tune(plans: list[Plan]) -> None:
     assert (plan.sampler, plan.simulate, plan.prune) == ("random", 2, 0.075)
 
 
+def test_an_objective_says_what_to_tune_for(
+    plans: list[Plan], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "objective.yaml"
+    path.write_text("{tokens: {2: 1, 8: 3}, routing: {zipf: 1, uniform: 4}}")
+    arguments = ["tune", "--model", MODEL, "--objective"]
+    assert cli.run(["tune", "--model", MODEL]) == 0
+    assert cli.run([*arguments, str(path)]) == 0
+    assert "objective: 2, 8 tokens; zipf 0.2, uniform 0.8" in capsys.readouterr().err
+    assert cli.run([*arguments, "default"]) == 0
+    found = [(p.tokens, p.routing, {r: round(w, 9) for r, w in p.weights.items()}) for p in plans]
+    assert found == [
+        ((1, 2, 4, 8), "uniform", {}),
+        ((2, 8), "uniform", {"zipf": 0.2, "uniform": 0.8}),
+        (tuple(range(1, 9)), "uniform", {"uniform": 0.6, "zipf": 0.3, "same": 0.1}),
+    ]
+
+
 def test_all_gpus_take_part(monkeypatch: pytest.MonkeyPatch, plans: list[Plan]) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(

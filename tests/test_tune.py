@@ -288,6 +288,59 @@ def test_winners_are_timed_again_in_fresh_processes_and_the_table_carries_that(
     assert bench.gpu.requests == []
 
 
+def test_an_objective_has_finalists_timed_under_its_routings_and_decides(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under Zipf routing everything but `shared` takes twice the time."""
+    shared = SCHEDULES[4]
+    usual = FakeWorker.cell
+
+    def cell(self: FakeWorker, schedule: Schedule, tokens: int, request: Measure) -> Cell:
+        made = usual(self, schedule, tokens, request)
+        slow = request.routing == "zipf" and schedule != shared
+        return dataclasses.replace(made, samples=tuple(us * (1 + slow) for us in made.samples))
+
+    monkeypatch.setattr(FakeWorker, "cell", cell)
+    assert best(bench.tune()) == WINNERS
+    plain = [(e.tuned_at, e.kernel) for e in dispatch.load(bench.folder).entries]
+    bench.gpu.requests.clear()
+    weights = {"uniform": 0.7, "zipf": 0.3}
+    report = bench.tune(weights=weights)
+    assert report.measured == 0 and best(report) == dict.fromkeys((1, 2, 4, 8), shared)
+    timed = [(s, r.routing) for s, r in bench.gpu.requests if r.timed and not r.validate]
+    finalists = {s for s, _ in timed}
+    turns = [(s, routing) for s in dict.fromkeys(s for s, _ in timed) for routing in weights]
+    assert timed == turns * finals.ROUNDS and shared in finalists
+    finals_of = [r for r in bench.records() if r.stage == "final" and r.routing == "zipf"]
+    assert finals_of and {r.time_us.n for r in finals_of if r.time_us} == {600}
+    table = dispatch.load(bench.folder)
+    match = dispatch.lookup(table, SHAPE.name, 2)
+    assert (match.kernel.schedule, match.entry.time_us) == (shared, made_up_us(shared, 2))
+    bench.gpu.requests.clear()
+    files = bench.files()
+    assert best(bench.tune(weights=weights)) == best(report) == best(bench.replay(weights=weights))
+    assert bench.gpu.requests == [] and bench.files() == files, "all is known"
+    assert best(bench.tune()) == WINNERS
+    again = [(e.tuned_at, e.kernel) for e in dispatch.load(bench.folder).entries]
+    assert again == plain, "and without it all is as before"
+
+
+def test_a_finalist_that_fails_under_another_routing_has_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = FakeWorker.cell
+
+    def cell(self: FakeWorker, schedule: Schedule, tokens: int, request: Measure) -> Cell:
+        if request.routing == "zipf" and schedule == FOR_EIGHT:
+            return Cell(tokens=tokens, status="unstable", message="as asked")
+        return usual(self, schedule, tokens, request)
+
+    monkeypatch.setattr(FakeWorker, "cell", cell)
+    report = bench.tune(weights={"uniform": 0.7, "zipf": 0.3})
+    assert report.failures == {"unstable": 1}
+    assert FOR_EIGHT not in best(report).values() and set(report.best) == {1, 2, 4, 8}
+
+
 def test_a_winner_that_fails_in_a_fresh_process_has_lost(bench: Bench) -> None:
     bench.gpu.fresh_faults[FOR_EIGHT] = "launch"
     report = bench.tune()

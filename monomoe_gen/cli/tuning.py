@@ -15,13 +15,17 @@ from monomoe_gen.cli.options import (
     captured_routing,
     layout_option,
     model_option,
+    objective_option,
+    refuse_beside,
     routing_option,
+    routing_weights,
     tokens_option,
     trace_file_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
 from monomoe_gen.device import DEFAULT, KNOWN, Device, current_device, equal_gpus
 from monomoe_gen.errors import ShapeError
+from monomoe_gen.objective import Objective
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
@@ -52,6 +56,11 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
 @trace_file_option
+@objective_option(
+    "Tune for the token counts of this objective, time finalists under all its routing patterns "
+    "and let the weighted mean of their times decide; the search itself is for uniform routing. A "
+    "later run or `emit` without it chooses by uniform routing again."
+)
 @layout_option
 @click.option(
     "--seed",
@@ -112,6 +121,7 @@ def tune(
     trials: int | None,
     routing: str,
     trace_file: Path | None,
+    objective: Objective | None,
     layout: Layout,
     seed: int,
     sampler: str,
@@ -137,6 +147,12 @@ def tune(
 
     if ray_address and executor != "ray":
         raise click.UsageError("--ray-address is for --executor ray")
+    weights = routing_weights(objective)
+    if objective:
+        refuse_beside("--objective", "tokens", "routing", "trace_file")
+        tokens = objective.tokens
+        shares = ", ".join(f"{name} {weight:.2g}" for name, weight in weights.items())
+        say(f"objective: {', '.join(map(str, tokens))} tokens; {shares}")
     if trace_file:
         routing = captured_routing(trace_file, shape)
         say(f"captured routing, recorded as {routing}")
@@ -155,6 +171,7 @@ def tune(
         sampler=sampler,
         simulate=simulate,
         prune=prune,
+        weights=weights,
     )
     if executor == "ray":
         report = _run(plan, _cluster_gpus(ray_address, 1 if gpus == "one" else None))
