@@ -35,7 +35,7 @@ from monomoe_gen.tuning_db import Record
 
 FINAL_SHARE = 0.2  # of a time budget, kept for the finalists
 INCUMBENTS = 8  # of each token count, from records of older sources
-COMPILERS = max(1, min(8, (os.cpu_count() or 1) - 1))
+COMPILERS = 8  # for each card, as far as there are cores
 FIRST_GUESS_S = 0.5  # per candidate, until some are measured
 
 
@@ -196,6 +196,7 @@ def _search(
             search.tell(subject.spec.schedule, own.values(subject.spec.schedule))
             own.report("search", measured, total)
 
-    queue = prepared_ahead(prepare, COMPILERS, over)
+    compilers = max(1, min(COMPILERS * len(campaigns), (os.cpu_count() or 1) - 1))
+    queue = prepared_ahead(prepare, compilers, over)
     alive = share(queue, campaigns, work, over, failed, say)
     return measured, alive[0]
