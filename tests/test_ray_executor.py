@@ -177,3 +177,9 @@ def test_what_cannot_be_had_is_said(
         ray_executor.gpus(),
     ):
         pass
+
+
+def test_the_scaling_study_measures_all_on_so_many_actors(cluster: None) -> None:
+    from ray_scaling import search_seconds
+
+    assert search_seconds("toy", CARDS, 6, 0.1, 8) >= 0.3
