@@ -41,6 +41,7 @@ class Effort:
 
 SCREEN = Effort(warmups=3, replays=20)
 FULL = Effort(warmups=20, replays=200)
+QUICK = Effort(warmups=10, replays=100)
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def make_inputs(
         experts=torch.from_numpy(experts).to(device),
         counts=tuple(drawn.distinct),
         reuse_bytes=drawn.reuse_bytes,
-        routers=routers_for(x, drawn.logits).to(device) if router == "weight" else None,
+        routers=routers_for(x, drawn.logits.to(device)) if router == "weight" else None,
         copies=drawn.copies,
     )
 

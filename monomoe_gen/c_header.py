@@ -18,15 +18,13 @@ FILE = "monomoe_kernels.h"
 def c_header(table: Table, templates: Path | None = None) -> str:
     """The text of the header: sorted, the same for the same table.
 
-    It has the kernels that are given logits; its argument struct knows no other.
-
     `templates` is the folder of its template, by default the project's.
 
     Raises:
         RenderError: the template does not parse, or asks for an unknown value.
     """
-    kernels = sorted((k for k in table.kernels if k.router == "logits"), key=lambda k: k.id)
-    entries = sorted((e for e in table.entries if e.router == "logits"), key=lambda e: e.key)
+    kernels = sorted(table.kernels, key=lambda k: k.id)
+    entries = sorted(table.entries, key=lambda e: e.key)
     capability = table.device.arch.removeprefix("sm_").rstrip("a")
     values = {
         "device": table.device,

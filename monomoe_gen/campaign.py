@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from monomoe_gen import jobs, prune, samplers
-from monomoe_gen.bench import FULL, SCREEN
+from monomoe_gen.bench import FULL, QUICK, SCREEN, Effort
 from monomoe_gen.compile import KernelBinary, compile_source, compiler_version
 from monomoe_gen.device import Device
 from monomoe_gen.emit import Emission
@@ -21,9 +21,10 @@ from monomoe_gen.protocol import Cell, Env
 from monomoe_gen.refute import Refuter
 from monomoe_gen.render import render
 from monomoe_gen.sandbox import Box, Outcome
-from monomoe_gen.schedule import TOKEN_TILES, Layout, Schedule
+from monomoe_gen.schedule import TOKEN_TILES, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record, Stage, Status
+from monomoe_gen.variant import USUAL, Variant
 from monomoe_gen.winner import Winner
 
 LOG_CHARS = 2000  # of a compiler's log in a record
@@ -40,8 +41,12 @@ class Plan:
     `samplers.SAMPLERS`. ``simulate`` is the number of seeds, for every policy, that the simulator
     runs a kernel with before the GPU does; 0 leaves it out. ``prune`` is by what share a candidate
     may be slower than the best at the first token counts and still be timed at the others; None
-    times everything, as does a run of the whole space. ``database`` and ``folder`` default to the
-    project's ``tuning_db`` and ``generated/<gpu>``.
+    times everything, as does a run of the whole space. ``screen_only`` leaves out finals and
+    confirmation, so that winners carry their screening times. ``from_winners`` is how many of the
+    best schedules of the kernels that these are variants of are tried, of each token count, and
+    nothing else; finals are short then, and winners are not confirmed. ``database`` and ``folder``
+    default
+    to the project's ``tuning_db`` and ``generated/<gpu>``.
     """
 
     shape: Shape
@@ -50,12 +55,14 @@ class Plan:
     trials: int | None = None
     routing: str = "uniform"
     trace_file: Path | None = None
-    layout: Layout = "packed"
+    variant: Variant = USUAL
     seed: int = 0
     fresh: bool = False
     sampler: str = samplers.DEFAULT
     simulate: int = 0
     prune: float | None = prune.MARGIN
+    screen_only: bool = False
+    from_winners: int | None = None
     database: Path | None = None
     folder: Path | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -65,6 +72,11 @@ class Plan:
         """``prune``, unless all is to be measured."""
         whole = self.budget_s is None and self.trials is None
         return None if whole or self.sampler == "exhaustive" else self.prune
+
+    @property
+    def final_effort(self) -> Effort:
+        """Of one round of the finals."""
+        return QUICK if self.from_winners else FULL
 
     @property
     def token_tile(self) -> int:
@@ -107,6 +119,7 @@ class Report:
     ``emission`` is None after an interruption, or if no candidate works. ``restarts`` counts the
     GPU workers that had to be replaced. ``replay``: nothing was timed. ``transfer`` says what
     beginning at another shape's records was worth, ``speed`` how fast the measuring went.
+    ``left_out`` are the places of GPUs that stopped to answer, in the order of the sandboxes.
     """
 
     replay: bool
@@ -122,6 +135,7 @@ class Report:
     transfer: str = ""
     speed: Speed | None = None
     pruned: int = 0
+    left_out: frozenset[int] = frozenset()
 
     @property
     def best(self) -> dict[int, Record]:
@@ -226,10 +240,10 @@ class Campaign:
         ``routing`` is the plan's, unless given.
         """
         assert subject.binary, "only what compiled can be measured"
-        effort = FULL if stage == "final" else SCREEN
+        effort = self.plan.final_effort if stage == "final" else SCREEN
         request = jobs.measure(
             subject.spec,
-            jobs.image(subject.binary, subject.spec.schedule.grid),
+            jobs.image(subject.binary, subject.spec.schedule.grid, subject.spec),
             tokens,
             routing or self.plan.routing,
             validate=validate,

@@ -19,6 +19,7 @@ from monomoe_gen.render import Source, render
 from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import USUAL
 from monomoe_gen.verify import Rebuilt
 
 RECORDED_ROUTING = "uniform"  # of the measurements that the table is made from
@@ -76,15 +77,15 @@ def select(
 ) -> dict[str, dict[int, dispatch.Match]]:
     """The kernel for each model and token count to compare.
 
-    ``models`` and ``tokens``: none means every one that the table was tuned for with packed
-    weights and logits given, which are all that is compared.
+    ``models`` and ``tokens``: none means every one that the table was tuned for with the usual
+    kernels, which are all that is compared.
 
     Raises:
         NoKernel: the table has nothing for a model that is named, or for a token count.
     """
     tuned: dict[str, list[int]] = {}
     for entry in table.entries:
-        if (entry.layout, entry.router) == ("packed", "logits"):
+        if entry.variant == USUAL:
             tuned.setdefault(entry.model, []).append(entry.tuned_at)
     return {
         model: {
@@ -168,7 +169,7 @@ def _moved(side: Side, device: Device) -> Side:
 
 def _side(source: Source, binary: KernelBinary) -> Side:
     assert source.spec, "only operator kernels are compared"
-    image = jobs.image(binary, source.spec.schedule.grid)
+    image = jobs.image(binary, source.spec.schedule.grid, source.spec)
     return Side(source.spec, image, binary.sources_hash, binary.compiler)
 
 
@@ -181,10 +182,8 @@ def _baseline_side(table: Table, folder: Path, shape: Shape, tokens: int) -> Sid
         return None
     if replace(kernel.shape, source=shape.source) != shape:
         return None
-    image = Image(
-        kernel.kernel_name, cubin, kernel.schedule.grid, kernel.threads, kernel.shared_bytes
-    )
     spec = replace(kernel.spec, shape=shape)
+    image = jobs.dispatched_image(kernel, cubin)
     return Side(spec, image, kernel.sources_hash, kernel.compiler)
 
 

@@ -21,6 +21,7 @@ from monomoe_gen.paths import data_dir, home
 from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.strict import read_versioned
+from monomoe_gen.variant import USUAL, Variant
 
 FORMAT = 1
 FILE = "dispatch.json"
@@ -51,10 +52,12 @@ class Kernel:
     pdl: bool = False
 
     @property
+    def variant(self) -> Variant:
+        return Variant.of(self)
+
+    @property
     def spec(self) -> KernelSpec:
-        return KernelSpec(
-            self.shape, self.schedule, self.token_tile, self.layout, self.router, self.pdl
-        )
+        return self.variant.spec(self.shape, self.schedule, self.token_tile)
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,9 @@ class Origin:
 class Entry:
     """The kernel (its id) for `model`, measured with `tuned_at` tokens, good for `capacity`.
 
-    `layout` and `router` are the kernel's. Its time lies in `low_us` to `high_us`, None if nobody
-    knows; the schedules of `ties` (ids) could not be told apart from the fastest. A table of older
-    versions lacks these fields.
+    `layout`, `router` and `pdl` are the kernel's. Its time lies in `low_us` to `high_us`, None if
+    nobody knows; the schedules of `ties` (ids) could not be told apart from the fastest. A table of
+    older versions lacks these fields.
     """
 
     model: str
@@ -88,11 +91,16 @@ class Entry:
     high_us: float | None = None
     ties: tuple[str, ...] = ()
     router: Router = "logits"
+    pdl: bool = False
 
     @property
-    def key(self) -> tuple[str, Layout, Router, int]:
-        """What a table has one entry for: model, layout of the weights, router, tokens."""
-        return self.model, self.layout, self.router, self.tuned_at
+    def variant(self) -> Variant:
+        return Variant.of(self)
+
+    @property
+    def key(self) -> tuple[str, Variant, int]:
+        """What a table has one entry for: model, variant, tokens."""
+        return self.model, self.variant, self.tuned_at
 
 
 @dataclass(frozen=True)
@@ -133,26 +141,17 @@ def writable_folder(gpu: str = DEFAULT) -> Path:
     return own
 
 
-def lookup(
-    table: Table,
-    model: str,
-    tokens: int,
-    layout: Layout = "packed",
-    router: Router = "logits",
-) -> Match:
-    """The kernel for `tokens` tokens of `model` whose weights lie as `layout` says.
-
-    One that is given logits, or one of `router` "weight".
+def lookup(table: Table, model: str, tokens: int, variant: Variant = USUAL) -> Match:
+    """The kernel of `variant` for `tokens` tokens of `model`.
 
     An entry tuned for exactly that count, else the nearest tuned below whose capacity suffices,
     else the smallest tuned above.
 
     Raises:
-        NoKernel: the model is unknown, or no entry of the layout takes that many tokens.
+        NoKernel: the model is unknown, or no entry of the variant takes that many tokens.
     """
     every = [entry for entry in table.entries if entry.model == model]
-    own = [entry for entry in every if entry.router == router]
-    entries = [entry for entry in own if entry.layout == layout]
+    entries = [entry for entry in every if entry.variant == variant]
     fits = [entry for entry in entries if entry.capacity >= tokens > 0]
     below = [entry for entry in fits if entry.tuned_at <= tokens]
     if below:
@@ -166,16 +165,12 @@ def lookup(
     if entries:
         most = max(entry.capacity for entry in entries)
         raise NoKernel(request, f"the table has 1 to {most} tokens for this model")
-    tune = f"monomoe-gen tune --model {model}"
-    if own:
-        raise NoKernel(
-            f"{request}, {layout} weights",
-            f"the table has {own[0].layout} weights for this model; run `{tune} --layout {layout}`",
-        )
+    tune = f"monomoe-gen tune --model {model}{variant.options}"
     if every:
+        known = " / ".join(str(found) for found in sorted({e.variant for e in every}))
         raise NoKernel(
-            f"{request}, router: {router}",
-            f"the table has only kernels of router: {every[0].router} for this model",
+            f"{request}, {variant}",
+            f"the table has {known} for this model; run `{tune}`",
         )
     models = ", ".join(sorted({entry.model for entry in table.entries})) or "no model"
     raise NoKernel(request, f"the table has {models}; run `{tune}` to add one")
@@ -239,7 +234,7 @@ def _problems(file: _File) -> Iterator[str]:
     if len(kernels) < len(file.kernels):
         yield "two kernels have the same id"
     if len({e.key for e in file.entries}) < len(file.entries):
-        yield "two entries have the same model, layout, router and tuned_at"
+        yield "two entries have the same model, layout, router, pdl and tuned_at"
     for e in file.entries:
         name = f"entry {e.model}, tuned_at {e.tuned_at}"
         kernel = kernels.get(e.kernel)
@@ -249,6 +244,8 @@ def _problems(file: _File) -> Iterator[str]:
             yield f"{name}: layout {e.layout}, but {e.kernel} takes {kernel.layout} weights"
         elif kernel.router != e.router:
             yield f"{name}: router {e.router}, but {e.kernel} has router {kernel.router}"
+        elif kernel.pdl != e.pdl:
+            yield f"{name}: pdl {e.pdl}, but {e.kernel} has pdl {kernel.pdl}"
         elif not 1 <= e.tuned_at <= e.capacity <= kernel.token_tile:
             yield (
                 f"{name}: capacity {e.capacity} must be tuned_at to {kernel.token_tile}, "

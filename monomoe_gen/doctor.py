@@ -31,6 +31,7 @@ from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import Variant
 
 LEAST_FREE_BYTES = 1 << 30
 _CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
@@ -203,7 +204,7 @@ def _stale(shape: Shape, records: list[Record]) -> tuple[int, int]:
     """How many schedules have no record of the present sources, and how many there are."""
     hashes: dict[KernelSpec, set[str]] = {}
     for r in records:
-        spec = KernelSpec(shape, Schedule.from_dict(r.schedule), r.token_tile, r.layout)
+        spec = Variant.of(r).spec(shape, Schedule.from_dict(r.schedule), r.token_tile)
         hashes.setdefault(spec, set()).add(r.sources_hash)
     stale = sum(render(spec).sources_hash not in found for spec, found in hashes.items())
     return stale, len(hashes)

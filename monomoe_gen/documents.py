@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from monomoe_gen import search_study
+from monomoe_gen import search_study, trace_file
 from monomoe_gen.cost import H200
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
@@ -26,6 +26,8 @@ from monomoe_gen.shape_table import shapes_table
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import domain, nearest_legal, removal_counts
 from monomoe_gen.strict import read_versioned
+from monomoe_gen.variant_report import FILE as VARIANTS
+from monomoe_gen.variant_report import costs_table, read_costs
 
 EXAMPLE_MODEL = "qwen3.5-35b"
 EXAMPLE_SCHEDULE = Schedule(grid=128, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=4, d_down=3)
@@ -84,6 +86,23 @@ def shared_memory_table() -> str:
     ]
     rows.append(("in all", f"{geometry.shared_bytes:,}", ""))
     return _table(("member", "bytes", "holds what, for how long"), rows)
+
+
+def traces_list() -> str:
+    """The traces that are kept, as pictures; a sentence if there are none."""
+    folder = data_dir("templates") / "traces"
+    parts = []
+    for path in sorted(folder.glob(f"*{trace_file.SUFFIX}")):
+        kept = trace_file.read(path)
+        stem = path.name.removesuffix(trace_file.SUFFIX)
+        facts = "; ".join(kept.facts)
+        if path.with_name(f"{stem}.svg").exists():
+            facts += f".\n\n![{kept.title}](traces/{stem}.svg)"
+        parts.append(
+            f"**{kept.title}**: {kept.us:.1f} us. {facts}\n\nNext to the model: `monomoe-gen draw "
+            f"--model {kept.spec.shape.name} --with templates/traces/{path.name} -o pair.svg`"
+        )
+    return "\n\n".join(parts) or "No trace is kept yet."
 
 
 @cache
@@ -184,6 +203,19 @@ def scaling_table() -> str:
     )
 
 
+def variants_table() -> str:
+    """What the variants of the shipped kernels cost, from ``variants.json`` if there is one."""
+    costs = read_costs(data_dir("generated") / DEFAULT / VARIANTS)
+    if not costs:
+        return "Not measured yet: `monomoe-gen bench-variants --write` does it."
+    star = any(not cost.tuned for cost in costs)
+    return costs_table(costs) + (
+        "\n\n\\* with the usual kernel's schedule, or the nearest feasible one: not tuned for it."
+        if star
+        else ""
+    )
+
+
 def cli_reference() -> str:
     """Every command's ``--help``, as one markdown text."""
     from monomoe_gen.cli import monomoe_gen
@@ -202,10 +234,12 @@ def cli_reference() -> str:
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "README.md": {"variants": variants_table},
     "templates/README.md": {
         "tunables": tunables_table,
         "rules": rules_table,
         "shared memory": shared_memory_table,
+        "traces": traces_list,
         "cost": cost_table,
         "paper schedules": paper_schedules_table,
     },

@@ -24,9 +24,10 @@ from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
 from monomoe_gen.errors import CompileError, DatabaseError, MonomoeError
 from monomoe_gen.files import write_atomically
 from monomoe_gen.render import Source, render
-from monomoe_gen.schedule import LAYOUTS, KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import USUAL, Variant
 from monomoe_gen.winner import Winner, winners
 
 Done = Callable[[str], object]
@@ -45,7 +46,7 @@ class Emission:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The record that decided one (model, layout, tokens), and the sources it speaks for."""
+    """The record that decided one (model, variant, tokens), and the sources it speaks for."""
 
     model: str
     winner: Winner
@@ -71,7 +72,7 @@ def emit(
 ) -> Emission:
     """Writes the winning kernels (see `winner`), and the table of them.
 
-    There is one for each model, layout of the weights and token count that is recorded.
+    There is one for each model, variant and token count that is recorded.
 
     `models` are names of shapes, by default all that have records of `device`; entries of other
     models stay. So do entries whose records speak of older sources: they are named in the notes.
@@ -111,8 +112,7 @@ def _emit(
     notes: list[str] = []
     choices: list[_Choice] = []
     for model in models or _recorded_models(device, database):
-        for layout in LAYOUTS:
-            choices += _choose(device, model, layout, database, weights, notes)
+        choices += _choose(device, model, database, weights, notes)
     chosen = {_entry(choice).key for choice in choices}
     kept = [e for e in old.entries if e.key not in chosen]
     if not choices and not kept:
@@ -165,39 +165,41 @@ def _recorded_models(device: Device, database: Path | None) -> list[str]:
 def _choose(
     device: Device,
     model: str,
-    layout: Layout,
     database: Path | None,
     weights: Mapping[str, float],
     notes: list[str],
 ) -> Iterator[_Choice]:
-    """The winner of each token count among those that speak of the present sources."""
+    """The winners of each variant among the records that speak of the present sources."""
     shape = load_shape(model)
     records = tuning_db.read(tuning_db.database_path(device.slug, model, database))
     sources: dict[KernelSpec, Source] = {}
 
     def source_of(record: Record) -> Source:
         schedule = Schedule.from_dict(record.schedule)
-        spec = KernelSpec(shape, schedule, record.token_tile, record.layout)
+        spec = Variant.of(record).spec(shape, schedule, record.token_tile)
         if spec not in sources:
             sources[spec] = render(spec)
         return sources[spec]
 
-    best = winners(
-        records,
-        valid=lambda record: record.sources_hash == source_of(record).sources_hash,
-        layout=layout,
-        weights=weights,
-    )
-    of_layout = "" if layout == "packed" else f", {layout} weights"
-    latest = tuning_db.latest_of(records)
-    timed = {record.tokens for record in latest if record.time_us and record.layout == layout}
-    for tokens in sorted(timed - set(best)):
-        notes.append(
-            f"{model}, {tokens} tokens{of_layout}: every record is of older sources, the entry is "
-            "left as it was; run `monomoe-gen tune` on the GPU"
+    timed: dict[Variant, set[int]] = {}
+    for record in tuning_db.latest_of(records):
+        if record.time_us:
+            timed.setdefault(Variant.of(record), set()).add(record.tokens)
+    for variant, counts in sorted(timed.items()):
+        best = winners(
+            records,
+            valid=lambda record: record.sources_hash == source_of(record).sources_hash,
+            variant=variant,
+            weights=weights,
         )
-    for winner in best.values():
-        yield _Choice(model, winner, source_of(winner.record))
+        which = "" if variant == USUAL else f", {variant}"
+        for tokens in sorted(counts - set(best)):
+            notes.append(
+                f"{model}, {tokens} tokens{which}: every record is of older sources, the entry is "
+                f"left as it was; run `monomoe-gen tune{variant.options}` on the GPU"
+            )
+        for winner in best.values():
+            yield _Choice(model, winner, source_of(winner.record))
 
 
 def _compile(sources: Sequence[Source], device: Device, done: Done) -> list[KernelBinary]:
@@ -286,6 +288,8 @@ def _kernel(spec: KernelSpec, binary: KernelBinary) -> Kernel:
         compiler=binary.compiler,
         cubin_sha256=binary.text_hash,
         layout=spec.layout,
+        router=spec.router,
+        pdl=spec.pdl,
     )
 
 
@@ -301,6 +305,8 @@ def _entry(choice: _Choice) -> Entry:
         floor_us=record.floor_us,
         record=origin_of(record),
         layout=record.layout,
+        router=record.router,
+        pdl=record.pdl,
         low_us=choice.winner.low_us,
         high_us=choice.winner.high_us,
         ties=choice.winner.ties,

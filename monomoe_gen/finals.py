@@ -10,8 +10,8 @@ from monomoe_gen.jobs import Subject
 from monomoe_gen.protocol import Cell
 from monomoe_gen.schedule import Schedule
 
-FINALISTS = 4  # of each token count
-ROUNDS = 3
+FINALISTS, ROUNDS = 4, 3  # of each token count, and how often each is timed
+QUICK_FINALISTS, QUICK_ROUNDS = 2, 1  # of a run that tries the winners of other kernels only
 
 
 def finals(campaign: Campaign, stop: threading.Event) -> None:
@@ -20,9 +20,9 @@ def finals(campaign: Campaign, stop: threading.Event) -> None:
     One that fails makes room for the next, and then all are measured again. Before anything is
     timed, every token count that a finalist takes is validated, whether it is tuned for or not.
     """
-    ledger = campaign.ledger
+    ledger, quick = campaign.ledger, campaign.plan.from_winners
     while not stop.is_set():
-        finalists = ledger.finalists(FINALISTS)
+        finalists = ledger.finalists(QUICK_FINALISTS if quick else FINALISTS)
         if all(ledger.final(s, n) for s, tokens in finalists.items() for n in tokens):
             return
         _measure(campaign, finalists, stop)
@@ -31,7 +31,8 @@ def finals(campaign: Campaign, stop: threading.Event) -> None:
 def _measure(
     campaign: Campaign, finalists: dict[Schedule, tuple[int, ...]], stop: threading.Event
 ) -> None:
-    total = len(finalists) * (1 + ROUNDS)
+    rounds_each = QUICK_ROUNDS if campaign.plan.from_winners else ROUNDS
+    total = len(finalists) * (1 + rounds_each)
     done = 0
 
     def step() -> bool:
@@ -56,7 +57,7 @@ def _measure(
             return
     routings = tuple(campaign.plan.weights) or (campaign.plan.routing,)
     timed: dict[tuple[Schedule, int, str], list[Cell]] = {}
-    for _ in range(ROUNDS):
+    for _ in range(rounds_each):
         for schedule, (subject, _cells) in list(valid.items()):
             for routing in routings:
                 cells = campaign.measure(

@@ -8,6 +8,7 @@ processes; a decided cell is not timed again. Candidates are validated before an
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -133,19 +134,29 @@ def compare(
     device: Device,
     open_sandbox: Open = Sandbox,
     step: Step = lambda note: None,
+    deadline: float = math.inf,
+    least: int = Plan.processes,
 ) -> tuple[list[list[Block]], Env]:
     """Only the blocks of each pair, of ``plan.processes`` processes, and the GPU they come from.
+
+    After the ``least`` number of processes none is begun that, if it takes as long as the last
+    one, would end after ``deadline`` of `time.monotonic`.
 
     Raises:
         EnvironmentProblem: the GPU is another, does not answer or throttles, or a kernel fails.
     """
     lab = Lab(device, floors, open_sandbox, step)
     cells = [State(pair) for pair in pairs]
+    lasted = 0.0
     for process in range(plan.processes):
+        began = time.monotonic()
+        if process >= least and began + lasted > deadline:
+            break
         lab.measure(cells, process, plan.blocks)
         for cell in cells:
             if cell.verdict:
                 raise EnvironmentProblem(f"{cell.pair.cell}: {cell.message}")
+        lasted = time.monotonic() - began
     refuse_throttling(cells)
     return [cell.blocks for cell in cells], lab.env
 

@@ -10,6 +10,7 @@ from monomoe_gen import tuning_db
 from monomoe_gen.bench import Effort, Timing
 from monomoe_gen.compile import KernelBinary, compile_source
 from monomoe_gen.device import Device
+from monomoe_gen.dispatch import Kernel
 from monomoe_gen.protocol import Cell, Env, Image, Measure, Timed, Trace, Weights
 from monomoe_gen.render import render_empty, render_floor
 from monomoe_gen.schedule import KernelSpec
@@ -47,10 +48,16 @@ def compile_floors(device: Device) -> Floors:
 
 
 def image(binary: KernelBinary, grid: int, spec: KernelSpec | None = None) -> Image:
-    """A compiled kernel as the worker loads it; ``spec`` is that of a variant."""
+    """A compiled kernel as the worker loads it; ``spec`` is that of an operator kernel."""
     router, pdl = (spec.router, spec.pdl) if spec else ("logits", False)
     size = binary.threads, binary.shared_bytes
     return Image(binary.kernel_name, binary.cubin, grid, *size, router, pdl)
+
+
+def dispatched_image(kernel: Kernel, cubin: bytes) -> Image:
+    """A kernel of a dispatch table as the worker loads it."""
+    size = kernel.threads, kernel.shared_bytes
+    return Image(kernel.kernel_name, cubin, kernel.schedule.grid, *size, kernel.router, kernel.pdl)
 
 
 def measure(
@@ -153,6 +160,8 @@ class Subject:
             env={**env, **(cell.env | {"reuse_bytes": cell.reuse_bytes} if cell else {})},
             message=message,
             layout=self.spec.layout,
+            router=self.spec.router,
+            pdl=self.spec.pdl,
         )
 
 

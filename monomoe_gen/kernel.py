@@ -215,17 +215,14 @@ def launch_moe(
 ) -> None:
     """One layer on torch's current stream: x ``[B, H]``, logits ``[B, E]`` -> y ``[B, H]``.
 
-    <<<<<<< HEAD
-        ``logits`` is the router's weight ``[E, H]`` for a kernel that has the router inside.
-    =======
-        With a shared gate, the logits have one column more.
-    >>>>>>> shared
+    ``logits`` is the router's weight ``[E, H]`` for a kernel that has the router inside. With a
+    shared gate, the logits have one column more.
 
-        ``records`` is the buffer that a traced kernel, and no other, fills (see `trace.parse`).
+    ``records`` is the buffer that a traced kernel, and no other, fills (see `trace.parse`).
 
-        Nothing is checked here: the tensors are contiguous, on the kernel's device and of the
-        dtypes the kernel was compiled for, B is within its capacity, and the workspace's halves are
-        large enough. Nothing is allocated.
+    Nothing is checked here: the tensors are contiguous, on the kernel's device and of the dtypes
+    the kernel was compiled for, B is within its capacity, and the workspace's halves are large
+    enough. Nothing is allocated.
     """
     kernel.launch(
         (

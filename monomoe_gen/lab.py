@@ -88,13 +88,25 @@ class Lab:
             elif answer.status != "ok":
                 yield cell, f"{answer.status}: {answer.message}"
 
-    def measure(self, cells: Sequence[State], process: int, blocks: int) -> None:
-        """One fresh process: ``blocks`` blocks of every cell, all blocks of a cell together."""
+    def measure(
+        self,
+        cells: Sequence[State],
+        process: int,
+        blocks: int,
+        go_on: Callable[[State | None], bool] = lambda finished: True,
+    ) -> None:
+        """One fresh process: ``blocks`` blocks of every cell, all blocks of a cell together.
+
+        ``go_on`` is asked before the first cell, and after each with that cell.
+        """
         if not cells:
             return
         with self._open() as box:
             self._same_gpu(box)
+            finished: State | None = None
             for cell in cells:
+                if not go_on(finished):
+                    return
                 began = time.monotonic()
                 for block in range(blocks):
                     if cell.verdict is None:
@@ -102,6 +114,8 @@ class Lab:
                         # Whatever is special about the first place falls on either in turn.
                         self._block(box, cell, process, swapped=(process + block) % 2 == 1)
                 cell.seconds += time.monotonic() - began
+                finished = cell
+            go_on(finished)
 
     def _block(self, box: Sandbox, cell: State, process: int, swapped: bool) -> None:
         if cell.pair.method == "paired":

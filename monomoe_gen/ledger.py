@@ -9,15 +9,16 @@ from pathlib import Path
 
 from monomoe_gen import tuning_db
 from monomoe_gen.render import render
-from monomoe_gen.schedule import KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import USUAL, Variant
 from monomoe_gen.winner import Winner, winners
 
 
 @dataclass
 class Ledger:
-    """The records of one shape, GPU, token tile, routing and layout of the weights.
+    """The records of one shape, GPU, token tile, routing and variant of the kernels.
 
     A record counts as long as its sources are what the templates render today. ``path`` is the
     database that `add` appends to; None keeps records in memory only. Several threads may add
@@ -30,7 +31,7 @@ class Ledger:
     token_tile: int
     routing: str
     path: Path | None
-    layout: Layout = "packed"
+    variant: Variant = USUAL
     weights: Mapping[str, float] = field(default_factory=dict)
     stale: list[Record] = field(default_factory=list)
     _records: list[Record] = field(default_factory=list)
@@ -42,9 +43,9 @@ class Ledger:
     def load(self, records: Iterable[Record]) -> None:
         """Takes over earlier records; those of older sources become ``stale``."""
         for record in records:
-            asked = record.token_tile, record.layout
+            asked = record.token_tile, Variant.of(record)
             wanted = record.routing == self.routing or record.routing in self.weights
-            if wanted and asked == (self.token_tile, self.layout):
+            if wanted and asked == (self.token_tile, self.variant):
                 schedule = Schedule.from_dict(record.schedule)
                 if record.sources_hash == self.sources_hash(schedule):
                     self._note(schedule, record)
@@ -58,7 +59,7 @@ class Ledger:
         self._note(Schedule.from_dict(record.schedule), record)
 
     def spec(self, schedule: Schedule) -> KernelSpec:
-        return KernelSpec(self.shape, schedule, self.token_tile, self.layout)
+        return self.variant.spec(self.shape, schedule, self.token_tile)
 
     def sources_hash(self, schedule: Schedule) -> str:
         """The hash of what the templates render for ``schedule`` today."""
@@ -147,7 +148,7 @@ class Ledger:
 
         # What older sources took from run to run says how much a difference means, as for `emit`.
         every = [*self.stale, *filter(counts, self._records), *self._beside.values()]
-        return winners(every, self.routing, current, self.layout, self.weights)
+        return winners(every, self.routing, current, self.variant, self.weights)
 
     def finalists(self, count: int) -> dict[Schedule, tuple[int, ...]]:
         """The ``count`` fastest schedules of each token count, each with the counts it leads at.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from monomoe_gen.reference import GELU_CUBIC, GELU_LINEAR, rank_experts, round_activations
-from monomoe_gen.schedule import MMA_WARPS, KernelSpec
+from monomoe_gen.schedule import COLUMNS, MMA_WARPS, KernelSpec
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 
 Floats = NDArray[np.float32]
@@ -47,23 +47,23 @@ def moe_sums(
     2N, H]`` and ``[E, H, N]`` with fp32 scales, as in a checkpoint.
     """
     shape, geometry = spec.shape, spec.geometry
-    chains = 4 if spec.token_tile == 8 else 2
     parts_up = _parts(spec.schedule.k_up, shape.hidden)
     parts_down = _parts(spec.schedule.k_down, shape.intermediate)
     ids, weights = _assign(logits.float().numpy(), None if bias is None else bias.numpy(), shape)
     values, scales = round_activations(x, shape)
 
-    terms = []  # of every active expert: its column blocks' shares of the output
+    terms = []  # of every turn of an active expert: its column blocks' shares of the output
     for expert in np.unique(ids).tolist():
         tokens, slots = (ids == expert).nonzero()
-        up = _products(values[tokens], w13[expert], chains)
+        up = _products(values[tokens], w13[expert])
         up = up * (_by_token(scales[tokens]) * _by_row(w13_scale[expert]))
         gate, linear = np.split(_sum(_sum(up[part]) for part in parts_up), 2, axis=-1)
         h, h_scale = round_activations(torch.from_numpy(_gated(gate, linear, shape)), shape)
-        down = _products(h, w2[expert], chains)
+        down = _products(h, w2[expert])
         scale = _by_token(h_scale) * _by_row(w2_scale[expert]) * weights[tokens, slots, None]
-        terms.append(np.zeros((len(down), *x.shape), np.float32))
-        terms[-1][:, tokens] = down * scale
+        for turn in _turns(tokens):
+            terms.append(np.zeros((len(down), *x.shape), np.float32))
+            terms[-1][:, tokens[turn]] = (down * scale)[:, turn]
 
     groups, beside = [], geometry.experts_per_stage_down
     for group in range(geometry.down_groups):
@@ -72,6 +72,16 @@ def moe_sums(
         sums = (_sum(term for expert in own for term in expert[part]) for own, part in warps)
         groups.append(_sum(sums))
     return torch.from_numpy(_sum(groups))
+
+
+def _turns(tokens: NDArray[np.int64]) -> list[NDArray[np.bool_]]:
+    """Which of an expert's tokens are multiplied together: the first of each column, the second ...
+
+    Token t is multiplied in column ``t % 8``.
+    """
+    columns = tokens % COLUMNS
+    turn = np.array([(columns[:i] == column).sum() for i, column in enumerate(columns)])
+    return [turn == i for i in range(turn.max() + 1)]
 
 
 def _parts(stage_columns: int, columns: int) -> list[slice]:
@@ -85,19 +95,19 @@ def _parts(stage_columns: int, columns: int) -> list[slice]:
     return [slice(first, columns // SCALE_BLOCK, count) for first in range(count)]
 
 
-def _products(activations: Tensor, weights: Tensor, chains: int) -> Floats:
+def _products(activations: Tensor, weights: Tensor) -> Floats:
     """Activations ``[T, K]``, e4m3 ``[R, K]`` -> products of each 128 columns ``[K/128, T, R]``.
 
-    MMA m adds to chain ``m % chains``; the chains are added as a balanced tree.
+    MMA m adds to chain ``m % 4``; the chains are added as a balanced tree.
     """
     left, right = (
         values.float().unflatten(-1, (-1, SCALE_BLOCK)).numpy()[..., _MMAS].astype(np.float64)
         for values in (activations, weights)
     )  # [rows, K/128, MMA, 16 columns]
     exact = left.transpose(1, 2, 0, 3) @ right.transpose(1, 2, 3, 0)
-    sums = [np.zeros_like(exact[:, 0], np.float32) for _ in range(chains)]
+    sums = [np.zeros_like(exact[:, 0], np.float32) for _ in range(4)]
     for mma in range(len(_MMAS)):
-        sums[mma % chains] = (sums[mma % chains] + exact[:, mma]).astype(np.float32)
+        sums[mma % 4] = (sums[mma % 4] + exact[:, mma]).astype(np.float32)
     while len(sums) > 1:
         sums = [a + b for a, b in zip(sums[::2], sums[1::2], strict=True)]
     return sums[0]

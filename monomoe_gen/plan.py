@@ -33,8 +33,8 @@ from monomoe_gen.errors import (
     NoKernel,
 )
 from monomoe_gen.kernel import LoadedKernel
-from monomoe_gen.schedule import Layout, Router, require_layout
 from monomoe_gen.shapes import Shape
+from monomoe_gen.variant import USUAL, Variant
 from monomoe_gen.workspaces import device_index
 
 LOG = logging.getLogger("monomoe_gen")
@@ -73,18 +73,15 @@ class Plan:
     on_missing: OnMissing
     fallback: Fallback | None
     require_tuned: bool
-    layout: Layout = "packed"
-    router: Router = "logits"
+    variant: Variant = USUAL
     name: str = ""
     _choices: dict[tuple[str, int, int], Choice] = field(default_factory=dict)
 
     @cached_property
     def kernels(self) -> tuple[dispatch.Kernel, ...]:
-        """The table's kernels of the model, layout and router."""
-        asked = self.shape.name, self.layout, self.router
-        return tuple(
-            k for k in self.table.table.kernels if (k.shape.name, k.layout, k.router) == asked
-        )
+        """The table's kernels of the model and variant."""
+        asked = self.shape.name, self.variant
+        return tuple(k for k in self.table.table.kernels if (k.shape.name, k.variant) == asked)
 
     @cached_property
     def half_bytes(self) -> int:
@@ -137,9 +134,7 @@ class Plan:
         title = f"{self.shape.name}, {tokens} tokens"
         match, nearest = None, ""
         try:
-            match = dispatch.lookup(
-                self.table.table, self.shape.name, tokens, self.layout, self.router
-            )
+            match = dispatch.lookup(self.table.table, self.shape.name, tokens, self.variant)
         except NoKernel as error:
             if self.require_tuned:
                 raise
@@ -199,39 +194,38 @@ def make_plan(
     model: str | Shape,
     on_missing: OnMissing = "error",
     fallback: Fallback | None = None,
-    layout: Layout = "packed",
-    router: Router = "logits",
+    variant: Variant = USUAL,
 ) -> Plan:
     """The plan for a model of the table, or for a `Shape`; an equal one is shared.
 
     Its name is the same in every process that makes the same plans in the same order.
 
     Raises:
-        NoKernel: the table has no kernel for the model and layout, and nothing may stand in.
+        NoKernel: the table has no kernel of the variant for the model, and nothing may stand in.
         MonomoeError: the table's model of that name has other dimensions; an option is misspelt.
     """
     if on_missing not in ("error", "fallback"):
         raise MonomoeError(f'on_missing must be "error" or "fallback", found {on_missing!r}')
     name = model if isinstance(model, str) else model.name
-    require_layout(layout)
     mine = [k for k in table.table.kernels if k.shape.name == name]
     known = mine[0].shape if mine else None
     required = _tuned_is_required()
     strict = on_missing == "error" or required
     if (known is None and isinstance(model, str)) or strict:
-        dispatch.lookup(table.table, name, 1, layout, router)  # raises, and says what there is
+        dispatch.lookup(table.table, name, 1, variant)  # raises, and says what there is
     shape = model if isinstance(model, Shape) else known
     assert shape, "lookup has raised"
     if known and dataclasses.replace(shape, source="") != dataclasses.replace(known, source=""):
         raise MonomoeError(
             f"the kernels of {name} are for {_dimensions(known)}; asked for {_dimensions(shape)}"
         )
-    plan = Plan(table, shape, on_missing, fallback, required, layout, router)
+    plan = Plan(table, shape, on_missing, fallback, required, variant)
     digest = hashlib.sha256(dispatch.dump(table.table).encode()).hexdigest()[:8]
     number = 1
     while True:
-        suffix = "" if layout == "packed" else f"-{layout}"
-        suffix += "" if router == "logits" else "-router"
+        suffix = "" if variant.layout == "packed" else f"-{variant.layout}"
+        suffix += "" if variant.router == "logits" else "-router"
+        suffix += "-pdl" if variant.pdl else ""
         suffix += f"#{number}" if number > 1 else ""
         plan.name = f"{name}@{digest}{suffix}"
         present = _PLANS.setdefault(plan.name, plan)
@@ -267,7 +261,7 @@ def announce(plan: Plan, choice: Choice) -> None:
 
 
 def _same(one: Plan, other: Plan) -> bool:
-    fields = ("table", "shape", "on_missing", "fallback", "require_tuned", "layout", "router")
+    fields = ("table", "shape", "on_missing", "fallback", "require_tuned", "variant")
     return all(getattr(one, name) == getattr(other, name) for name in fields)
 
 

@@ -39,7 +39,10 @@ class Image:
 
 @dataclass(frozen=True, config=_STRICT)
 class Timed:
-    """Time a kernel: replays that warm up, replays that count, and the floors' kernels."""
+    """Time a kernel: replays that warm up, replays that count, and the floors' kernels.
+
+    Without ``streams`` no floor is timed.
+    """
 
     warmups: int
     replays: int
@@ -67,11 +70,10 @@ class Measure:
 
     ``layout`` is that of its weights, ``half_bytes`` the workspace half it needs. ``validate`` runs
     every validation case first; ``timed`` is None for a request that only validates.
-    ``logits_kernel`` is what a kernel with the router inside is compared with, behind a GEMM of the
-    same router; it needs no larger workspace. ``weights`` is
-    None for drawn ones. ``report`` asks for the comparisons of every validated case; it goes with
-    drawn weights only. ``trace_file`` holds the captured routing that ``routing`` names (see
-    `routing_trace`).
+    ``logits_kernel`` is given logits, and timed too, behind a GEMM of the router; it needs no
+    larger workspace. ``weights`` is None for drawn ones. ``report`` asks for the comparisons of
+    every validated case; it goes with drawn weights only. ``trace_file`` holds the captured routing
+    that ``routing`` names (see `routing_trace`).
     """
 
     shape: dict[str, Any]

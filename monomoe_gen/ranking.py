@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monomoe_gen.cost import TOP, estimate
-from monomoe_gen.schedule import KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import USUAL, Variant
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def medians(
     tokens: int,
     token_tile: int,
     routing: str = "uniform",
-    layout: Layout = "packed",
+    variant: Variant = USUAL,
 ) -> dict[Schedule, float]:
     """The median time of each schedule in microseconds, screened ones before final ones.
 
@@ -47,9 +48,9 @@ def medians(
     counts, whatever its sources.
     """
     found: dict[str, dict[Schedule, float]] = {"screen": {}, "final": {}}
-    asked = tokens, token_tile, routing, layout
+    asked = tokens, token_tile, routing, variant
     for r in records:
-        about = r.tokens, r.token_tile, r.routing, r.layout
+        about = r.tokens, r.token_tile, r.routing, Variant.of(r)
         if r.time_us and r.stage != "confirm" and about == asked:
             found[r.stage][Schedule.from_dict(r.schedule)] = r.time_us.median
     return {**found["final"], **found["screen"]}

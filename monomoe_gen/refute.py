@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.host_build import build, compiler_version
-from monomoe_gen.schedule import KernelSpec, Layout
+from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.shapes import Shape
 from monomoe_gen.simulate import POLICIES, Problem, make_problem, plan, simulate
+from monomoe_gen.variant import USUAL, Variant
 
 LARGEST_LAUNCH = 8 * 2**20  # weight bytes; a toy launch of 128 CTAs reads 0.8 MB in some 4 s
 _NO_PROOF = "crash"  # the simulator's own end, by a time limit or a signal
@@ -56,7 +57,7 @@ def make_refuter(
     token_tile: int,
     routing: str,
     seeds: int,
-    layout: Layout = "packed",
+    variant: Variant = USUAL,
 ) -> Refuter:
     """A refuter of kernels of ``shape``, which runs them with each of ``tokens``.
 
@@ -67,7 +68,10 @@ def make_refuter(
     require_small(shape, token_tile)
     compiler_version()
     problems = (
-        make_problem(shape, launches(n, token_tile), routing, layout=layout) for n in tokens
+        make_problem(
+            shape, launches(n, token_tile), routing, layout=variant.layout, router=variant.router
+        )
+        for n in tokens
     )
     return Refuter(tuple(problems), seeds)
 

@@ -41,13 +41,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The stages of every CTA in order, and when h of each active expert is complete."""
+    """The stages of every CTA in order, and when h of each active expert is complete.
+
+    ``publish_us`` is from the last product of an up unit to its h in memory.
+    """
 
     spec: KernelSpec
     tokens: int
     active: int
     ctas: tuple[tuple[Stage, ...], ...]
     h_complete: tuple[float, ...]
+    publish_us: float
 
     @property
     def us(self) -> float:
@@ -91,14 +95,14 @@ def rehearse(
     up = [_up_stages(geometry, cta, active) for cta in range(grid)]
     down = [_down_stages(geometry, cta, active) for cta in range(grid)]
     walked = [_walk(geometry, stages, constants, ()) for stages in up]
-    published = constants.publish_us * geometry.tiles_up + constants.handoff_us
+    publish_us = constants.publish_us * geometry.tiles_up
     complete = [0.0] * active
     for stages in walked:
         for stage in stages:
             expert = stage.experts[0]
-            complete[expert] = max(complete[expert], stage.done + published)
+            complete[expert] = max(complete[expert], stage.done + publish_us + constants.handoff_us)
     ctas = [_walk(geometry, [*u, *d], constants, complete) for u, d in zip(up, down, strict=True)]
-    return Rehearsal(spec, tokens, active, tuple(ctas), tuple(complete))
+    return Rehearsal(spec, tokens, active, tuple(ctas), tuple(complete), publish_us)
 
 
 def _up_stages(p: Geometry, cta: int, active: int) -> list[_Planned]:

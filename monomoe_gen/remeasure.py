@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from monomoe_gen import dispatch, jobs
+from monomoe_gen import dispatch, jobs, untuned
 from monomoe_gen.bench import Timing
-from monomoe_gen.compile import compile_source
+from monomoe_gen.compile import KernelBinary, compile_many, compile_source
 from monomoe_gen.device import Device, current_device
 from monomoe_gen.errors import EnvironmentProblem, MonomoeError, NoKernel
 from monomoe_gen.protocol import Cell, Image
 from monomoe_gen.render import render
 from monomoe_gen.report import Result
-from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
+from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
+from monomoe_gen.variant import USUAL, Variant
 
 
 @dataclass(frozen=True)
 class Target:
-    """A kernel and the token counts it is measured for.
-
-    ``logits_image`` is the kernel of the same schedule that is given logits, for one that has the
-    router inside.
-    """
+    """A kernel and the token counts it is measured for."""
 
     spec: KernelSpec
     image: Image
     tokens: tuple[int, ...]
-    logits_image: Image | None = None
 
 
 def require_device() -> Device:
@@ -49,7 +45,7 @@ def require_device() -> Device:
 
 
 def dispatched_targets(
-    folder: Path, models: Sequence[str], tokens: Sequence[int], layout: Layout = "packed"
+    folder: Path, models: Sequence[str], tokens: Sequence[int], variant: Variant = USUAL
 ) -> list[Target]:
     """The kernels that ``folder``'s table dispatches for ``models`` (none: all that it has).
 
@@ -59,37 +55,48 @@ def dispatched_targets(
     """
     table = dispatch.load(folder)
     chosen: dict[str, list[int]] = {}
-    given = (entry for entry in table.entries if entry.router == "logits")
-    known = sorted({entry.model for entry in given if entry.layout == layout})
+    known = sorted({entry.model for entry in table.entries if entry.variant == variant})
     if not models and not known:
         raise NoKernel(
-            f"{layout} weights on {table.device.name}",
-            f"the table has none; run `monomoe-gen tune --layout {layout}`",
+            f"{variant} on {table.device.name}",
+            f"the table has none; run `monomoe-gen tune{variant.options}`",
         )
     for model in models or known:
         for count in tokens:
-            kernel = dispatch.lookup(table, model, count, layout).kernel
+            kernel = dispatch.lookup(table, model, count, variant).kernel
             chosen.setdefault(kernel.id, []).append(count)
     targets = []
     for kernel in table.kernels:
         if kernel.id in chosen:
             cubin = dispatch.read_cubin(folder, kernel)
-            image = Image(
-                kernel.kernel_name, cubin, kernel.schedule.grid, kernel.threads, kernel.shared_bytes
-            )
+            image = jobs.dispatched_image(kernel, cubin)
             targets.append(Target(kernel.spec, image, tuple(chosen[kernel.id])))
     return targets
 
 
-def variant_target(target: Target, device: Device, router: Router, pdl: bool) -> Target:
-    """The variant of a kernel, compiled now.
+def untuned_targets(
+    shapes: Sequence[Shape],
+    device: Device,
+    tokens: Sequence[int],
+    token_tile: int,
+    variant: Variant = USUAL,
+) -> list[Target]:
+    """A kernel for each shape, of the schedule predicted fastest at the most of ``tokens``.
 
     Raises:
-        CompileError: it does not compile.
+        MonomoeError: more tokens than the tile holds, or a shape without a feasible schedule.
+        CompileError: one does not compile.
     """
-    spec = replace(target.spec, router=router, pdl=pdl)
-    image = jobs.image(compile_source(render(spec), device.arch), spec.schedule.grid, spec)
-    return Target(spec, image, target.tokens, target.image if router == "weight" else None)
+    _require_room(tokens, token_tile)
+    specs = list(untuned.favourites(shapes, device, max(tokens), token_tile, variant).values())
+    targets = []
+    for spec, binary in zip(
+        specs, compile_many([render(spec) for spec in specs], arch=device.arch), strict=True
+    ):
+        if not isinstance(binary, KernelBinary):
+            raise binary
+        targets.append(Target(spec, jobs.image(binary, spec.schedule.grid, spec), tuple(tokens)))
+    return targets
 
 
 def schedule_target(
@@ -98,7 +105,7 @@ def schedule_target(
     device: Device,
     tokens: Sequence[int],
     token_tile: int,
-    layout: Layout = "packed",
+    variant: Variant = USUAL,
 ) -> Target:
     """The kernel of one schedule, compiled now.
 
@@ -106,15 +113,19 @@ def schedule_target(
         InfeasibleSchedule, CompileError: there is no such kernel.
         MonomoeError: more tokens than the tile holds.
     """
+    _require_room(tokens, token_tile)
+    require_feasible(shape, schedule, device, token_tile)
+    spec = variant.spec(shape, schedule, token_tile)
+    image = jobs.image(compile_source(render(spec), device.arch), schedule.grid, spec)
+    return Target(spec, image, tuple(tokens))
+
+
+def _require_room(tokens: Sequence[int], token_tile: int) -> None:
     if max(tokens) > token_tile:
         raise MonomoeError(
             f"asked for {max(tokens)} tokens of a kernel for up to {token_tile}; give a larger "
             "--token-tile"
         )
-    require_feasible(shape, schedule, device, token_tile)
-    spec = KernelSpec(shape, schedule, token_tile, layout)
-    image = jobs.image(compile_source(render(spec), device.arch), schedule.grid)
-    return Target(spec, image, tuple(tokens))
 
 
 def result(spec: KernelSpec, cell: Cell, routing: str) -> Result:
@@ -134,4 +145,6 @@ def result(spec: KernelSpec, cell: Cell, routing: str) -> Result:
         schedule=spec.schedule.id,
         routing=routing,
         layout=spec.layout,
+        router=spec.router,
+        pdl=spec.pdl,
     )

@@ -24,6 +24,7 @@ from monomoe_gen.errors import RenderError
 from monomoe_gen.paths import data_dir
 from monomoe_gen.rules import RULES
 from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.variant import Variant
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)".*$', re.MULTILINE)
 _NO_HASH = "0" * 64  # stands for the sources hash while it is computed
@@ -75,9 +76,6 @@ def render(spec: KernelSpec, templates: Path | None = None, trace: bool = False)
         "rules": [rule for rule in RULES if rule.cuda],
         "trace": trace,
     }
-    variant = "" if spec.layout == "packed" else f" --layout {spec.layout}"
-    variant += "" if spec.router == "logits" else f" --router {spec.router}"
-    variant += " --pdl" if spec.pdl else ""
     arguments = ",".join(f"{name}={value}" for name, value in spec.schedule.to_dict().items())
     provenance = [
         f"shape {spec.shape.name}, up to {spec.token_tile} tokens, schedule {spec.schedule.id}"
@@ -85,7 +83,7 @@ def render(spec: KernelSpec, templates: Path | None = None, trace: bool = False)
         f"{'' if spec.router == 'logits' else ', router inside'}"
         f"{', programmatic dependent launch' if spec.pdl else ''}",
         f"rebuild: monomoe-gen render --model {spec.shape.name} --token-tile {spec.token_tile}"
-        f"{variant} --schedule {arguments}",
+        f"{Variant.of(spec).options} --schedule {arguments}",
     ]
     texts, sources_hash = _render("monomoe.cu", context, provenance, templates)
     geometry = spec.geometry

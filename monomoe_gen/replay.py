@@ -45,7 +45,7 @@ def replay(
     shape = plan.shape
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
     about = plan.tokens, plan.token_tile, plan.routing
-    ledger = Ledger(shape, *about, None, plan.layout, plan.weights)
+    ledger = Ledger(shape, *about, None, plan.variant, plan.weights)
     records = tuning_db.read(path)
     ledger.load(records)
     recorded = [s for s in ledger.schedules() if not ledger.missing(s)]
@@ -62,7 +62,7 @@ def replay(
         asked = ", ".join(map(str, plan.tokens))
         raise EnvironmentProblem(
             f"none of the {len(records)} records of {shape.name} ({path}) is of {plan.routing} "
-            f"routing, {plan.layout} weights and {asked} tokens; run `monomoe-gen tune --model "
+            f"routing, {plan.variant} and {asked} tokens; run `monomoe-gen tune --model "
             f"{shape.name}` with these options on a machine with that GPU"
         )
     if ledger.stale:

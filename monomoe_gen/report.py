@@ -10,8 +10,9 @@ from typing import Any
 
 from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.files import write_atomically
-from monomoe_gen.schedule import Layout
+from monomoe_gen.schedule import Layout, Router
 from monomoe_gen.strict import read_json
+from monomoe_gen.variant import USUAL, Variant
 
 BEGIN = "<!-- results: written by `make readme` from generated/nvidia-h200 -->"
 END = "<!-- end of results -->"
@@ -37,7 +38,7 @@ class Result:
     Times are microseconds per launch with cold weights, ``ratio`` is time / floor,
     ``distinct_experts`` is the mean over the launches, ``bandwidth_gb_s`` counts their FP8 bytes,
     ``cosine`` compares with the FP32 reference, ``schedule`` is a schedule id, ``layout`` that of
-    the weights.
+    the weights; ``router`` and ``pdl`` are as in `KernelSpec`.
     """
 
     model: str
@@ -51,6 +52,8 @@ class Result:
     schedule: str
     routing: str
     layout: Layout = "packed"
+    router: Router = "logits"
+    pdl: bool = False
 
 
 def read_results(path: Path) -> list[Result]:
@@ -63,19 +66,28 @@ def read_results(path: Path) -> list[Result]:
 
 
 def write_results(path: Path, results: Iterable[Result]) -> None:
-    """Writes results one a line, in order of model, layout, tokens and routing."""
-    ordered = sorted(results, key=lambda r: (r.model, r.layout, r.tokens, r.routing))
-    lines = ",\n".join(" " + json.dumps(asdict(r)) for r in ordered)
+    """Writes results one a line, in order of model, variant, tokens and routing."""
+    ordered = sorted(results, key=lambda r: (r.model, Variant.of(r), r.tokens, r.routing))
+    lines = ",\n".join(" " + json.dumps(_said(r)) for r in ordered)
     write_atomically(path, (f"[\n{lines}\n]\n" if lines else "[]\n").encode())
+
+
+def _said(result: Result) -> dict[str, Any]:
+    """The fields of a result, without later ones at their default."""
+    values = asdict(result)
+    for name, usual in (("router", "logits"), ("pdl", False)):
+        if values[name] == usual:
+            del values[name]
+    return values
 
 
 def merge_results(old: Iterable[Result], new: Sequence[Result]) -> list[Result]:
     """The old results of what was not measured again, and the new ones.
 
-    A model, layout and routing pattern is replaced as a whole.
+    A model, variant and routing pattern is replaced as a whole.
     """
-    measured = {(n.model, n.layout, n.routing) for n in new}
-    return [r for r in old if (r.model, r.layout, r.routing) not in measured] + list(new)
+    measured = {(n.model, Variant.of(n), n.routing) for n in new}
+    return [r for r in old if (r.model, Variant.of(r), r.routing) not in measured] + list(new)
 
 
 def read_anchors(path: Path) -> Mapping[str, Any]:
@@ -96,12 +108,12 @@ def read_anchors(path: Path) -> Mapping[str, Any]:
 
 
 def results_table(results: Iterable[Result], anchors: Mapping[str, Any]) -> str:
-    """The results with packed weights under uniform routing as a markdown table.
+    """The results of usual kernels under uniform routing as a markdown table.
 
     Published times are of uniform routing too; models keep the order of the anchors.
     """
     order = list(anchors["shapes"])
-    uniform = [r for r in results if (r.routing, r.layout) == ("uniform", "packed")]
+    uniform = [r for r in results if (r.routing, Variant.of(r)) == ("uniform", USUAL)]
     uniform.sort(key=lambda r: (order.index(r.model) if r.model in order else len(order), r.tokens))
     rows = [_HEADER, ("---",) + ("---:",) * (len(_HEADER) - 1)]
     rows += [_row(r, anchors["shapes"].get(r.model, {}).get(str(r.tokens), {})) for r in uniform]

@@ -21,9 +21,10 @@ from monomoe_gen.device import DEFAULT, current_device
 from monomoe_gen.errors import EnvironmentProblem, MonomoeError
 from monomoe_gen.kernel import LayerWeights
 from monomoe_gen.plan import Fallback, KernelTable, OnMissing, Plan, make_plan
-from monomoe_gen.schedule import Layout, Router
+from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.torch_op import WORKSPACES, require, require_weights
+from monomoe_gen.variant import Variant
 from monomoe_gen.weights import lay_out
 
 __all__ = ["KernelTable", "MoELayer", "load_table"]
@@ -84,6 +85,7 @@ class MoELayer(torch.nn.Module):
         *,
         layout: Layout = "packed",
         router: Tensor | None = None,
+        pdl: bool = False,
         on_missing: OnMissing = "error",
         fallback: Fallback | None = None,
     ) -> MoELayer:
@@ -103,6 +105,8 @@ class MoELayer(torch.nn.Module):
                 read the same memory: contiguous, from a multiple of 16 bytes.
             router: the router's weight, bf16 ``[E, H]``, for kernels that compute the logits
                 themselves: the layer is then called with x alone.
+            pdl: take kernels of programmatic dependent launch, which begin before the kernel ahead
+                of them in the stream has ended, and wait for it inside.
             on_missing: what to do where no kernel may run (another GPU, a part of one, a cubin
                 that is not the table's, a model that the table lacks): raise, or fall back.
             fallback: serves these cases and token counts beyond the largest kernel. By default it
@@ -113,14 +117,14 @@ class MoELayer(torch.nn.Module):
         only a kernel that was tuned for exactly the token count runs, and anything else raises.
 
         Raises:
-            NoKernel: the table has no kernel for the model and layout.
+            NoKernel: the table has no kernel for the model, layout, router and pdl.
             MonomoeError: a tensor has another shape, type or device than the model needs.
             EnvironmentProblem: the table is for another GPU.
             DatabaseError: a cubin is missing, or is not the table's.
             LaunchError: a kernel does not load, or its grid cannot be resident as a whole.
         """
-        inside: Router = "logits" if router is None else "weight"
-        plan = make_plan(table, model, on_missing, fallback, layout, inside)
+        variant = Variant(layout, "logits" if router is None else "weight", pdl)
+        plan = make_plan(table, model, on_missing, fallback, variant)
         shape, device = plan.shape, w13.device
         if device.type not in ("cpu", "cuda"):
             raise EnvironmentProblem(f"the weights are on {device}; move them to a CUDA device")
@@ -128,7 +132,7 @@ class MoELayer(torch.nn.Module):
         require("w13", w13, (e, 2 * n, h), torch.float8_e4m3fn, device)
         require("w2", w2, (e, h, n), torch.float8_e4m3fn, device)
         if router is not None:
-            require("router", router, (e, h), torch.bfloat16, device)
+            require("router", router, (shape.experts, h), torch.bfloat16, device)
         if device.type == "cuda" and plan.prepare(device):
             WORKSPACES.reserve(device, plan.half_bytes)
         kernel_w13, kernel_w2 = lay_out(layout, w13, w2)

@@ -20,6 +20,7 @@ from monomoe_gen.shapes import SCALE_BLOCK, Shape
 MMA_WARPS = 8
 REQUANT_WARPS = 8
 EPILOGUE_WARPS = 2
+COLUMNS = 8  # of an MMA: tokens that are multiplied at a time
 WARPS = MMA_WARPS + REQUANT_WARPS + EPILOGUE_WARPS + 1  # the last one is the producer
 ROW_TILE = 16  # rows of one MMA tile; in w13 these are 8 gate rows and their 8 up rows
 BLOCK_BYTES = (
@@ -36,8 +37,10 @@ Router = Literal["logits", "weight"]
 """What a kernel routes by: logits that it is given, or the router's weight, which it multiplies."""
 ROUTERS: tuple[Router, ...] = get_args(Router)
 HEADER_BYTES = 128  # workspace header: done counter, epoch, dirty bytes of either half
-H_STAGING_VALUES = 40 * 1024  # budget of the h slots; a tile that needs more gets fewer slots
-STAGING_BYTES = 160 * 1024  # budget of x and h in shared memory; a larger x is read block by block
+H_STAGING_VALUES = 40 * 1024  # budget of the h slots; longer rows get fewer slots
+STAGING_BYTES = (
+    176 * 1024
+)  # for x, h and partial sums in shared memory; a larger x is read block by block
 INPUT_PACKET_BYTES = SCALE_BLOCK + 16  # 128 columns of one token, their scale, three words of fill
 
 
@@ -288,14 +291,22 @@ class Geometry:
     @property
     def h_slots(self) -> int:
         """Experts whose rounded h is staged at a time: the most of 8, 4, 2 that fit."""
-        slot = self._row_bytes(self.shape.intermediate) * self.token_tile
+        slot = self._row_bytes(self.shape.intermediate) * COLUMNS
         budget = H_STAGING_VALUES * self.activation_bytes
         return next((n for n in (8, 4) if n * slot <= budget), 2)
 
     @property
+    def slot_warps(self) -> int:
+        """Requant warps that share the rows of one slot.
+
+        Each of them visits all experts of its slots, so fewer share where a CTA serves all experts.
+        """
+        return max(4 if self.down_groups > 1 else 2, REQUANT_WARPS // self.h_slots)
+
+    @property
     def x_in_shared(self) -> bool:
         """Whether each CTA keeps all of the input, or reads it block by block."""
-        return self._x_bytes + self._h_bytes <= STAGING_BYTES
+        return self._x_bytes + self._h_bytes + self._partial_bytes <= STAGING_BYTES
 
     @property
     def _x_bytes(self) -> int:
@@ -303,7 +314,12 @@ class Geometry:
 
     @property
     def _h_bytes(self) -> int:
-        return self.h_slots * self.token_tile * self._row_bytes(self.shape.intermediate)
+        return self.h_slots * COLUMNS * self._row_bytes(self.shape.intermediate)
+
+    @property
+    def _partial_bytes(self) -> int:
+        accumulators = max(2 * self.accumulators_up, self.token_tiles * self.accumulators_down)
+        return MMA_WARPS * accumulators * 512
 
     def _row_bytes(self, columns: int) -> int:
         return (columns + self.row_pad) * self.activation_bytes
@@ -314,10 +330,18 @@ class Geometry:
         return -(-self.shape.experts // 32)
 
     @property
+    def token_tiles(self) -> int:
+        """Tokens of a launch that share a column."""
+        return self.token_tile // COLUMNS
+
+    @property
     def max_active(self) -> int:
-        """Most distinct experts of one launch, shared ones included."""
-        routed = min(self.shape.experts, self.token_tile * self.shape.top_k)
-        return routed + self.shape.shared_experts
+        """Most active experts of one launch, shared ones included.
+
+        Tokens that are multiplied in the same column make an expert active more than once.
+        """
+        routed = min(self.token_tiles * self.shape.experts, self.token_tile * self.shape.top_k)
+        return routed + self.token_tiles * self.shape.shared_experts
 
     @property
     def accumulators_up(self) -> int:
@@ -333,19 +357,18 @@ class Geometry:
         """Bytes of each member of `SharedStorage`, in order; all keep 16-byte alignment."""
         shape, tile = self.shape, self.token_tile
         scaled_blocks = shape.hidden // SCALE_BLOCK if shape.activations == "fp8" else 1
-        partials = max(2 * self.accumulators_up, self.accumulators_down)
         barriers = 2 * self.ring_stages + 2 * self.h_slots + 10
         return {
             "ring": self.ring_bytes,
             "x": self._x_bytes if self.x_in_shared else 16,
             "h": self._h_bytes,
-            "partials": MMA_WARPS * partials * (tile // 8) * 512,
+            "partials": self._partial_bytes,
             "x_scale": scaled_blocks * tile * 4,
             "h_scale": self.h_slots
             * self.down_scale_rows
             * shape.intermediate
             // SCALE_BLOCK
-            * tile
+            * COLUMNS
             * 4,
             "expert_tokens": 32 * self.lane_experts * 4,
             "active": _up(self.max_active * 8, 16),

@@ -21,6 +21,7 @@ from monomoe_gen.paths import shape_dirs
 SCALE_BLOCK = 128  # rows and columns that share one weight scale
 ROUTING_LANES = 32  # each lane of a warp owns ceil(experts / 32) consecutive experts
 MAX_EXPERTS = 1024
+UNQUANTIZED = "-bf16"  # after a shape's name: the same with bf16 activations
 _WIDEST_LINE = 10_000  # of a shape file: a source is never folded
 
 _CHOICES = {
@@ -218,6 +219,7 @@ def load_shape(name_or_path: str | Path) -> Shape:
     """A known shape by its name, or any shape file by its path (ending in .yaml or .yml).
 
     Known are the files of `paths.shape_dirs`; one of the user hides the shipped one of its name.
+    With `UNQUANTIZED` behind its name each of them is known with bf16 activations too.
 
     Raises:
         ShapeError: no such shape, or a file that breaks a rule.
@@ -226,6 +228,9 @@ def load_shape(name_or_path: str | Path) -> Shape:
     if text.endswith((".yaml", ".yml")):
         return _read(Path(text))
     known = _known()
+    base = text.removesuffix(UNQUANTIZED)
+    if text not in known and base != text and base in known:
+        return unquantized(load_shape(base))
     if text not in known:
         raise ShapeError(
             text,
@@ -237,6 +242,15 @@ def load_shape(name_or_path: str | Path) -> Shape:
     if shape.name != text:
         raise ShapeError(str(known[text]), "name", f"must be {text!r}, found {shape.name!r}")
     return shape
+
+
+def unquantized(shape: Shape) -> Shape:
+    """The shape with activations that are not quantized, under a name of its own."""
+    if shape.activations == "bf16":
+        return shape
+    source = f"as {shape.name}, with activations that are not quantized"
+    name = shape.name + UNQUANTIZED
+    return dataclasses.replace(shape, name=name, activations="bf16", source=source)
 
 
 def list_shapes() -> list[Shape]:

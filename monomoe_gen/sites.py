@@ -17,9 +17,9 @@ _UNROUTED = (
     "simulator fills them with NaN to prove it"
 )
 DELIBERATE = {
-    ("never_written", "multiply_block", "x"): _UNROUTED,
-    ("never_written", "multiply_block", "h"): _UNROUTED,
-    ("never_written", "up_project", "x_scale"): _UNROUTED,
+    ("never_written", "shared_operands", "x"): _UNROUTED,
+    ("never_written", "shared_operands", "h"): _UNROUTED,
+    ("never_written", "input_scales", "x_scale"): _UNROUTED,
     ("never_written", "down_project", "h_scale"): _UNROUTED,
 }
 """Findings that the design allows, by kind, function and field, with the reason."""

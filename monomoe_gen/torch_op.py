@@ -93,17 +93,17 @@ def _run(plan: Plan, x: Tensor, logits: Tensor, weights: LayerWeights, out: Tens
     tokens = x.shape[0] if x.dim() else 0
     logits_dtype = torch.float32 if shape.logits_dtype == "float32" else torch.bfloat16
     require("x", x, (tokens, shape.hidden), torch.bfloat16, device)
-    if plan.router == "weight":
+    if plan.variant.router == "weight":
         require("router", logits, (shape.experts, shape.hidden), torch.bfloat16, device)
     else:
         require("router_logits", logits, (tokens, shape.logit_columns), logits_dtype, device)
     require("out", out, (tokens, shape.hidden), torch.bfloat16, device)
-    require_weights(weights, shape, device, plan.layout)
+    require_weights(weights, shape, device, plan.variant.layout)
     if tokens == 0:
         return
     choice = plan.choose(device, tokens)
     if device.type == "cpu":
-        moe_in_torch(x, _logits(plan, x, logits), weights, shape, out, plan.layout)
+        moe_in_torch(x, _logits(plan, x, logits), weights, shape, out, plan.variant.layout)
         return
     with torch.cuda.device(device):
         choice = _on_this_stream(plan, choice, device, tokens)
@@ -147,11 +147,11 @@ def _fall_back(
             f"{choice.line}: a CUDA graph cannot hold the torch fallback, which waits for the GPU; "
             "capture token counts that a kernel serves, or give the layer a fallback of your own"
         )
-    moe_in_torch(x, _logits(plan, x, logits), weights, plan.shape, out, plan.layout)
+    moe_in_torch(x, _logits(plan, x, logits), weights, plan.shape, out, plan.variant.layout)
 
 
 def _logits(plan: Plan, x: Tensor, routed: Tensor) -> Tensor:
-    return router_logits(x, routed, plan.shape) if plan.router == "weight" else routed
+    return router_logits(x, routed, plan.shape) if plan.variant.router == "weight" else routed
 
 
 def require_weights(

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from monomoe_gen import dispatch, jobs
+from monomoe_gen import dispatch, jobs, trace_file
 from monomoe_gen.compile import compile_source
 from monomoe_gen.device import Device
 from monomoe_gen.errors import LaunchError, MonomoeError
+from monomoe_gen.files import write_atomically
 from monomoe_gen.perfetto import trace_json
 from monomoe_gen.protocol import Env, Event, Traced
 from monomoe_gen.render import render
@@ -21,6 +22,7 @@ from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
 from monomoe_gen.timeline import timeline_svg
 from monomoe_gen.trace import Trace, parse, unpack
+from monomoe_gen.variant import Variant
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def dispatched_spec(
         NoKernel, DatabaseError: as `dispatch.lookup`.
     """
     table = dispatch.load(dispatch.table_folder(device.slug))
-    return dispatch.lookup(table, model, tokens, layout).kernel.spec
+    return dispatch.lookup(table, model, tokens, Variant(layout)).kernel.spec
 
 
 def schedule_spec(
@@ -140,13 +142,24 @@ def _trace(traced: Traced, grid: int) -> Trace:
     return parse(unpack(traced.records, grid), float(traced.env.get("sm_clock_mhz") or 0))
 
 
-def write(recording: Recording, folder: Path) -> tuple[Path, Path]:
-    """Writes the typical launch as an SVG timeline and as a Chrome trace (gzip), and says where."""
+def write(recording: Recording, folder: Path, perfetto: bool = True) -> list[Path]:
+    """Writes the typical launch into ``folder`` and says where.
+
+    An SVG timeline, what is kept of the trace (`trace_file`) and, with ``perfetto``, a Chrome trace
+    of all CTAs (gzip).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     facts = recording.provenance
-    title = f"{recording.spec.shape.name}, {recording.tokens} tokens, {recording.env.get('gpu')}"
+    spec, tokens = recording.spec, recording.tokens
+    title = f"{spec.shape.name}, {tokens} tokens, {recording.env.get('gpu')}"
+    trace = recording.typical
+    kept = trace_file.keep(trace, spec, tokens, recording.routing, title, tuple(facts.values()))
     svg = folder / f"{recording.name}.svg"
-    svg.write_text(timeline_svg(recording.typical, title, list(facts.values())), encoding="utf-8")
+    write_atomically(svg, timeline_svg(kept).encode())
+    record = folder / f"{recording.name}{trace_file.SUFFIX}"
+    trace_file.write(record, kept)
+    if not perfetto:
+        return [svg, record]
     chrome = folder / f"{recording.name}.json.gz"
-    chrome.write_bytes(gzip.compress(trace_json(recording.typical, facts).encode(), mtime=0))
-    return svg, chrome
+    write_atomically(chrome, gzip.compress(trace_json(trace, facts).encode(), mtime=0))
+    return [svg, record, chrome]

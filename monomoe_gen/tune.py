@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from monomoe_gen import cost, jobs, tuning_db
@@ -30,13 +30,14 @@ from monomoe_gen.sandbox import Box, Sandbox
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.search import Search
 from monomoe_gen.space import feasible
-from monomoe_gen.transfer import from_nearest, worth
+from monomoe_gen.transfer import Transfer, from_base, from_nearest, worth
 from monomoe_gen.tuning_db import Record
 
 FINAL_SHARE = 0.2  # of a time budget, kept for the finalists
 INCUMBENTS = 8  # of each token count, from records of older sources
 COMPILERS = 8  # for each card, as far as there are cores
 FIRST_GUESS_S = 0.5  # per candidate, until some are measured
+Open = Callable[[], AbstractContextManager[Box]]
 
 
 def tune(
@@ -45,12 +46,13 @@ def tune(
     *,
     say: Callable[[str], object] = lambda text: None,
     observe: Callable[[Progress], object] = lambda progress: None,
-    sandbox: Callable[[], Box] = Sandbox,
-    others: Sequence[Callable[[], Box]] = (),
+    sandbox: Open = Sandbox,
+    others: Sequence[Open] = (),
 ) -> Report:
     """Measures candidates on the GPU ``device`` until the plan is fulfilled, and emits the best.
 
-    ``others`` make the sandboxes of further GPUs like ``device``, which share the search; finalists
+    ``sandbox`` opens the one to measure in, which may have served another run before. ``others``
+    make the sandboxes of further GPUs like ``device``, which share the search; finalists
     are compared on one. ``say`` hears remarks, ``observe`` every finished candidate. Ctrl-C once
     ends the run early with a report, twice aborts.
 
@@ -64,19 +66,28 @@ def tune(
     refuter = None
     if plan.simulate:
         routing = "uniform" if plan.trace_file else plan.routing
-        options = routing, plan.simulate, plan.layout
+        options = routing, plan.simulate, plan.variant
         refuter = make_refuter(shape, tuple(plan.tokens), tile, *options)
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
-    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.layout, plan.weights)
+    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.variant, plan.weights)
     if not plan.fresh:
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)
-    favourites = cost.favourites([ledger.spec(s) for s in candidates], plan.tokens)
-    transfer = None
-    if not ledger.stale and not ledger.schedules():
-        transfer = from_nearest(shape, candidates, plan.tokens, tile, plan.routing, path.parent)
-    transferred = transfer.schedules if transfer else ()
-    first = [*_incumbents(ledger.stale), *_in_turns(favourites, transferred)]
+    transfer: Transfer | None = None
+    favourites: list[Schedule] = []
+    about = plan.tokens, tile, plan.routing, path.parent
+    if plan.from_winners:
+        count = plan.from_winners
+        transfer = from_base(shape, plan.variant, candidates, *about, count, plan.weights)
+        wanted = {*transfer.schedules, *_incumbents(ledger.stale, 1)}
+        candidates = [s for s in candidates if s in wanted]
+        first = list(transfer.schedules)
+    else:
+        favourites = cost.favourites([ledger.spec(s) for s in candidates], plan.tokens)
+        if not ledger.stale and not ledger.schedules():
+            transfer = from_nearest(shape, candidates, *about, plan.weights)
+        transferred = transfer.schedules if transfer else ()
+        first = [*_incumbents(ledger.stale), *_in_turns(favourites, transferred)]
     search = Search(candidates, plan.tokens, plan.seed, first, plan.sampler)
     known = [s for s in candidates if not ledger.missing(s)]
     for schedule in known:
@@ -85,11 +96,14 @@ def tune(
         f"{shape.name} on {device.name}: {len(candidates)} schedules, {len(known)} of them known, "
         f"{len(search)} to try for {', '.join(map(str, plan.tokens))} tokens"
     )
-    if transfer:
+    if transfer and plan.from_winners:
+        say(f"trying {transfer} and what won before, nothing else")
+    elif transfer:
         say(f"nothing is recorded for {shape.name}: beginning with {transfer}")
     floors = jobs.compile_floors(device)
     with stop_on_interrupt(say) as stop, ExitStack() as opened:
         boxes = [opened.enter_context(make()) for make in (sandbox, *others)]
+        restarted = sum(box.restarts for box in boxes)
         campaign = Campaign(plan, device, ledger, boxes[0], floors, observe, refuter)
         campaign.meter.workers = len(boxes)
         campaigns = [campaign, *(replace(campaign, sandbox=box) for box in boxes[1:])]
@@ -97,14 +111,16 @@ def tune(
         for schedule in filter(campaign.hopeless, candidates):
             search.tell(schedule, campaign.values(schedule))
         deadline = began + plan.budget_s * (1 - FINAL_SHARE) if plan.budget_s else float("inf")
-        measured, campaign = _search(campaigns, search, deadline, stop, say)
+        measured, alive = _search(campaigns, search, deadline, stop, say)
+        left_out = frozenset(i for i, own in enumerate(campaigns) if own not in alive)
+        campaign = alive[0]
         if apart := spread(ledger.records[before:]):
             say(apart)
-        while not stop.is_set():
+        while not (stop.is_set() or plan.screen_only):
             finals(campaign, stop)
-            if confirm(campaign, stop):
+            if plan.from_winners or confirm(campaign, stop):
                 break
-        restarts = sum(box.restarts for box in boxes)
+        restarts = sum(box.restarts for box in boxes) - restarted
         pruned = sum(map(campaign.hopeless, candidates))
         speed = campaign.meter.speed()
     emission = None
@@ -127,19 +143,20 @@ def tune(
         emission=emission,
         seconds=time.monotonic() - began,
         restarts=restarts,
+        left_out=left_out,
         pruned=pruned,
-        transfer=worth(transfer, favourites, ledger) if transfer else "",
+        transfer=worth(transfer, favourites, ledger) if transfer and favourites else "",
         speed=speed,
     )
 
 
-def _incumbents(stale: Sequence[Record]) -> list[Schedule]:
-    """The fastest schedules under older sources: good places to start."""
+def _incumbents(stale: Sequence[Record], count: int = INCUMBENTS) -> list[Schedule]:
+    """The fastest schedules of each token count under older sources: good places to start."""
     timed = [(r.time_us.median, r) for r in stale if r.time_us]
     best: list[Schedule] = []
     for n in sorted({r.tokens for r in stale}):
         ranked = sorted((t, Schedule.from_dict(r.schedule)) for t, r in timed if r.tokens == n)
-        best += [s for _, s in dict.fromkeys(ranked)][:INCUMBENTS]
+        best += [s for _, s in dict.fromkeys(ranked)][:count]
     return list(dict.fromkeys(best))
 
 
@@ -155,10 +172,10 @@ def _search(
     deadline: float,
     stop: threading.Event,
     say: Callable[[str], object],
-) -> tuple[int, Campaign]:
+) -> tuple[int, list[Campaign]]:
     """Measures candidates until none is left, the budget is spent or ``stop``.
 
-    Returns how many, and the campaign of a card that still answers.
+    Returns how many, and the campaigns of the cards that still answer.
     """
     campaign = campaigns[0]
     failed = threading.Event()
@@ -199,4 +216,4 @@ def _search(
     compilers = max(1, min(COMPILERS * len(campaigns), (os.cpu_count() or 1) - 1))
     queue = prepared_ahead(prepare, compilers, over)
     alive = share(queue, campaigns, work, over, failed, say)
-    return measured, alive[0]
+    return measured, alive

@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass
 
 from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.paths import tuning_db_dir
-from monomoe_gen.schedule import Layout, Schedule
+from monomoe_gen.schedule import Layout, Router, Schedule
 
 if TYPE_CHECKING:
     import pandas
@@ -73,9 +73,9 @@ class Record:
     """One candidate and what became of it, for one token count and routing.
 
     `floor_us` and `empty_us` (stream floor, empty graph node) come from the run of `time_us`;
-    `distinct_experts` is the mean per launch. `layout` is that of the weights. `env` describes the
-    machine: driver, GPU name and UUID, SMs, clocks, power cap. `at` is an ISO time. `message` says
-    why a status is not ok.
+    `distinct_experts` is the mean per launch. `layout` is that of the weights, `router` and `pdl`
+    are as in `KernelSpec`. `env` describes the machine: driver, GPU name and UUID, SMs, clocks,
+    power cap. `at` is an ISO time. `message` says why a status is not ok.
     """
 
     tokens: PositiveInt
@@ -95,6 +95,8 @@ class Record:
     env: dict[str, str | int | float | bool | None]
     message: str = ""
     layout: Layout = "packed"
+    router: Router = "logits"
+    pdl: bool = False
     at: str = Field(default_factory=lambda: datetime.now(timezone.utc).isoformat("T", "seconds"))
 
     def __post_init__(self) -> None:
@@ -121,6 +123,7 @@ class _Header:
     shape: str
 
 
+_UNSAID: dict[str, object] = {"router": "logits", "pdl": False}  # left out of a line
 _RECORD = pydantic.TypeAdapter(Record)
 _HEADER = pydantic.TypeAdapter(_Header)
 
@@ -269,7 +272,8 @@ def _parse(adapter: pydantic.TypeAdapter[_T], path: Path, number: int, line: byt
 
 
 def _line(adapter: pydantic.TypeAdapter[_T], value: _T) -> bytes:
-    return adapter.dump_json(value) + b"\n"
+    unsaid = {name for name, usual in _UNSAID.items() if getattr(value, name, None) == usual}
+    return adapter.dump_json(value, exclude=unsaid) + b"\n"
 
 
 def _write(file: FileIO, data: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -88,6 +88,21 @@ def read(path: Path) -> Report:
         DatabaseError: no such file, not such a report, or one of another format.
     """
     return read_versioned(Report, path, FORMAT)
+
+
+def covers(path: Path, gpu: str, kernels: Mapping[int, str]) -> bool:
+    """Whether the report in ``path`` passes, and is of exactly these kernels on this kind of GPU.
+
+    ``kernels`` are hashes of cubins by token count.
+
+    Raises:
+        DatabaseError: a file that is no report.
+    """
+    if not path.exists():
+        return False
+    report = read(path)
+    found = {run.tokens: run.cubin_sha256 for run in report.runs}
+    return report.gpu == gpu and found == dict(kernels) and not report.problems
 
 
 def render(report: Report) -> str:

@@ -17,6 +17,7 @@ from monomoe_gen.errors import CompileError, DatabaseError
 from monomoe_gen.render import Source, render
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import USUAL, Variant
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,11 @@ def _check_kernel(
 
 
 def _check_entry(entry: Entry, records: Iterable[Record]) -> Finding:
-    subject = f"{entry.model}, {entry.tuned_at} tokens"
+    variant = "" if entry.variant == USUAL else f", {entry.variant}"
+    subject = f"{entry.model}, {entry.tuned_at} tokens{variant}"
     for record in records:
-        same = record.tokens == entry.tuned_at and origin_of(record) == entry.record
+        about = record.tokens, Variant.of(record), origin_of(record)
+        same = about == (entry.tuned_at, entry.variant, entry.record)
         if same and record.time_us and record.time_us.median == entry.time_us:
             return Finding(subject, "equal", f"measured {entry.record.at}")
     return Finding(subject, "wrong", "no record of the database has this time")

@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from monomoe_gen.schedule import Layout, Schedule
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.tuning_db import Record, Time, latest_of
+from monomoe_gen.variant import USUAL, Variant
 
 LEVEL = 0.95  # of the two-sided intervals
 LEAST_RESIDUALS = 12  # degrees of freedom that say more than the scatter within a run
@@ -61,10 +62,10 @@ def winners(
     records: Iterable[Record],
     routing: str = "uniform",
     valid: Callable[[Record], bool] = lambda record: True,
-    layout: Layout = "packed",
+    variant: Variant = USUAL,
     weights: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[int, Winner]:
-    """The winner of each token count under ``routing``, for weights in ``layout``.
+    """The winner of each token count under ``routing``, among kernels of ``variant``.
 
     With ``weights`` of several routings, ``routing`` among them, finalists are compared by the mean
     of their times under all of these. Where none was a finalist under all, ``routing`` decides.
@@ -74,7 +75,7 @@ def winners(
     is preferred to any with only a screened one; those are ranked by their medians alone.
     ``valid`` is asked in order of preference, as rarely as possible.
     """
-    every = [record for record in records if record.layout == layout]
+    every = [record for record in records if Variant.of(record) == variant]
     spread = run_to_run(r for r in every if r.routing == routing)
     latest = {r.candidate: r for r in latest_of(every, routing) if r.time_us}
     mixed = _by_tokens(_mixed(latest, every, weights))

@@ -42,6 +42,7 @@ from monomoe_gen.telemetry import Gpu, Values
 from monomoe_gen.testbed import CUDA, TIMED_LAYER, Testbed, effort, load
 from monomoe_gen.trace import pack
 from monomoe_gen.validate import Verdict, check
+from monomoe_gen.worker_process import STANDBY
 
 READ_S = 900.0  # to read a layer of a checkpoint: up to 15 GB, perhaps from a network
 PREPARE_S = 180.0  # to draw the weights of a layer, or to compute the answers of all cases
@@ -103,15 +104,18 @@ class Server:
             yield Stage(f"prepare the timing of {tokens} tokens", PREPARE_S)
             inputs = bed.inputs(tokens, request.routing, request.kernel.router)
             layers = bed.timed_layers(tokens, request.routing)
-            floors = bed.floors(tokens, request.routing, request.timed)
+            floors = None
+            if request.timed.streams:
+                floors = bed.floors(tokens, request.routing, request.timed)
             yield Stage(f"time {tokens} tokens")
             timing = bench.time_kernel(kernel, layers, inputs, workspace, effort(request.timed))
             separate = None
             if request.logits_kernel:
                 other = load(request.logits_kernel)
+                routed = bed.inputs(tokens, request.routing, "weight")
                 yield Stage(f"time {tokens} tokens with the router apart")
                 separate = bench.time_separate_router(
-                    other, layers, inputs, workspace, effort(request.timed)
+                    other, layers, routed, workspace, effort(request.timed)
                 )
             state = self.gpu.state()
             yield _cell(tokens, verdict, cases, timing, floors, inputs, state, separate)
@@ -182,8 +186,11 @@ def open_gpu() -> tuple[Device, Gpu, Ready]:
     return device, gpu, Ready({**identity, **gpu.facts(), "torch": str(torch.__version__)})
 
 
-def serve() -> None:
-    """Reads requests from stdin until it ends; events go to what was stdout."""
+def serve(standby: bool = False) -> None:
+    """Reads requests from stdin until it ends; events go to what was stdout.
+
+    On ``standby`` the GPU is first touched when a line has come.
+    """
     _die_with_parent()
     pipe = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing that a library prints may reach the pipe
@@ -193,6 +200,10 @@ def serve() -> None:
         pipe.flush()
 
     try:
+        if standby:
+            require_cupy()
+            if not sys.stdin.readline():
+                return
         device, gpu, ready = open_gpu()
     except MonomoeError as error:
         emit(Failed("request", str(error), fatal=True))
@@ -238,4 +249,4 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(STANDBY in sys.argv[1:])

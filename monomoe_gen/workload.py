@@ -114,9 +114,10 @@ def activations(shape: Shape, tokens: int, distribution: str, seed: int) -> Tens
 def routers_for(x: Tensor, logits: Tensor) -> Tensor:
     """Routers bf16 ``[..., E, H]`` that make about ``logits [..., B, E]`` of x ``[B, H]``.
 
-    The shortest ones, as far as the rows of x are independent; all on the CPU.
+    The shortest ones, as far as the rows of x are independent. They are on the device of
+    ``logits``; x is on the CPU.
     """
-    inverse = torch.linalg.pinv(x.double())
+    inverse = torch.linalg.pinv(x.double()).to(logits.device)
     return (inverse @ logits.double()).mT.bfloat16().contiguous()
 
 

@@ -15,6 +15,7 @@ from monomoe_gen import dispatch  # noqa: E402
 from monomoe_gen.device import KNOWN, current_device  # noqa: E402
 from monomoe_gen.dispatch import Table  # noqa: E402
 from monomoe_gen.shapes import Shape  # noqa: E402
+from monomoe_gen.variant import Variant  # noqa: E402
 
 WORST_REL_L2 = 5e-3  # of a token, against the mirroring reference
 
@@ -28,9 +29,9 @@ def main() -> None:
         table = dispatch.load(folder)
         for kernel in table.kernels:
             dispatch.read_cubin(folder, kernel)
-        for shape, most in served(table).items():
+        for (shape, variant), most in served(table).items():
             for tokens in range(1, most + 1):
-                dispatch.lookup(table, shape.name, tokens)
+                dispatch.lookup(table, shape.name, tokens, variant)
                 checked += 1
     print(f"{checked} look-ups, every cubin is the table's")
     device = current_device()
@@ -42,36 +43,51 @@ def main() -> None:
         print(f"no table for {device.name}: no kernel was launched")
 
 
-def served(table: Table) -> dict[Shape, int]:
-    """The models of a table, each with its largest capacity."""
-    most: dict[Shape, int] = {}
+def served(table: Table) -> dict[tuple[Shape, Variant], int]:
+    """The models of a table in each variant, with the largest capacity."""
+    most: dict[tuple[Shape, Variant], int] = {}
     for entry in table.entries:
-        shape = table.kernel(entry).shape
-        most[shape] = max(entry.capacity, most.get(shape, 0))
+        key = table.kernel(entry).shape, entry.variant
+        most[key] = max(entry.capacity, most.get(key, 0))
     return most
 
 
 def launch_everything() -> None:
     import torch
 
-    from monomoe_gen.reference import moe_mirror
+    from monomoe_gen.reference import moe_mirror, router_logits
     from monomoe_gen.runtime import MoELayer, load_table
-    from monomoe_gen.workload import activations, block_weights, rotation
+    from monomoe_gen.workload import activations, block_weights, rotation, router_weight
 
     table = load_table()
-    for shape, most in served(table.table).items():
+    for (shape, variant), most in served(table.table).items():
         w = block_weights(shape, "gaussian", 0, "cuda")
         bias = rotation(shape, 1, "uniform", 1, 0, 0).bias
         bias = None if bias is None else bias.cuda()
-        layer = MoELayer.from_weights(table, shape.name, w.w13, w.w13_scale, w.w2, w.w2_scale, bias)
+        weight = router_weight(shape, 0).cuda() if variant.router == "weight" else None
+        layer = MoELayer.from_weights(
+            table,
+            shape.name,
+            w.w13,
+            w.w13_scale,
+            w.w2,
+            w.w2_scale,
+            bias,
+            layout=variant.layout,
+            router=weight,
+            pdl=variant.pdl,
+        )
         for tokens in range(1, most + 1):
             x = activations(shape, tokens, "gaussian", 0).cuda()
             dtype = getattr(torch, shape.logits_dtype)
             logits = rotation(shape, tokens, "uniform", 1, 0, 0).logits[0].to("cuda", dtype)
-            y = layer(x, logits).double()
+            if weight is None:
+                y = layer(x, logits).double()
+            else:
+                y, logits = layer(x).double(), router_logits(x, weight, shape)
             want = moe_mirror(x, logits, w.w13, w.w13_scale, w.w2, w.w2_scale, bias, shape).double()
             worst = float(((y - want).norm(dim=-1) / want.norm(dim=-1)).max())
-            print(f"{layer.explain(tokens)}: relative error {worst:.1e}")
+            print(f"{layer.explain(tokens)}, {variant}: relative error {worst:.1e}")
             if not worst <= WORST_REL_L2:
                 sys.exit(f"{shape.name} with {tokens} tokens is wrong: relative error {worst:.1e}")
 

@@ -51,9 +51,9 @@ class Gpu:
         self.workers = 0
         self.asked: list[Measure] = []
 
-    def sandbox(self, folder: Path) -> Callable[[], Sandbox]:
+    def sandbox(self, folder: Path) -> Callable[..., Sandbox]:
         """What opens a sandbox on this machine, with its lock in ``folder``."""
-        return lambda: Sandbox(self.start, LIMITS, folder)
+        return lambda *start: Sandbox(self.start, LIMITS, folder)
 
     def start(self) -> "FakeWorker":
         self.workers += 1

@@ -89,8 +89,15 @@ MUTANTS = (
     Mutant(
         "requantized h is never announced",
         DOWN,
-        "if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[slot]);",
+        "if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local % schedule::kHSlots]);",
         "",
+    ),
+    Mutant(
+        "one of the warps that share an h slot is not waited for",
+        "ops/storage.cuh",
+        "if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;",
+        "if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps - 1;",
+        routing="same",
     ),
     Mutant(
         "an h slot is never given back",
@@ -157,7 +164,8 @@ MUTANTS = (
     Mutant(
         "an h slot is overwritten while it is read",
         DOWN,
-        "if (round) device::mbarrier_wait(&s.barrier.h_empty[slot], (round - 1) & 1);",
+        "if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], "
+        "(use - 1) & 1);",
         "",
         spec=CROWD,
     ),
@@ -203,9 +211,9 @@ MUTANTS = (
     Mutant(
         "output sums are read before all are written",
         "ops/combine.cuh",
-        "    store_partials(s.down, sums, warp, lane);\n"
+        "store_partials(s.down[t], sums[t], warp, lane);\n"
         "    device::sync_named(kMmaBarrier, kMmaThreads);\n",
-        "    store_partials(s.down, sums, warp, lane);\n",
+        "store_partials(s.down[t], sums[t], warp, lane);\n",
     ),
     Mutant("barriers are used before they are made", MAIN, "    device::sync_cta();\n", ""),
     # -- fences
@@ -218,9 +226,9 @@ MUTANTS = (
     Mutant(
         "h is announced before every lane has written it",
         DOWN,
-        "        device::sync_warp();\n"
-        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[slot]);",
-        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[slot]);",
+        "            device::sync_warp();\n"
+        "            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local",
+        "            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local",
     ),
     Mutant(
         "a ring stage is given back before every lane has read it",
@@ -326,22 +334,22 @@ MUTANTS = (
     Mutant(
         "packets are multiplied before they are there",
         MMA,
-        "if (device::all(!routed || (has_arrived(got.part[0]) && has_arrived(got.part[1])))) "
-        "return got;",
-        "return got;",
+        "return device::all(!routed || (has_arrived(operands.part[0]) && "
+        "has_arrived(operands.part[1])));",
+        "return true;",
         unshared=True,
     ),
     Mutant(
         "only half of a multiplied packet is waited for",
         MMA,
-        "has_arrived(got.part[0]) && has_arrived(got.part[1])",
-        "has_arrived(got.part[0])",
+        "has_arrived(operands.part[0]) && has_arrived(operands.part[1])",
+        "has_arrived(operands.part[0])",
         unshared=True,
     ),
     Mutant(
         "packets of tokens that nobody has are waited for",
         MMA,
-        "const bool routed = tokens >> token & 1;",
+        "const bool routed = tokens >> token_of(tokens, lane / 4) & 1;",
         "const bool routed = true;",
         unshared=True,
     ),
@@ -493,7 +501,23 @@ MUTANTS = (
     Mutant(
         "an exchange misses lanes",
         DOWN,
-        "if (device::all(arrived)) return;",
-        "if (lane < 31 ? device::all(arrived) : arrived) return;",
+        "return device::all(arrived);",
+        "return device::thread_index() % 32 < 31 ? device::all(arrived) : arrived;",
+    ),
+    Mutant(
+        "tokens of one column are multiplied together",
+        "ops/route.cuh",
+        "return schedule::kTokenTiles == 1 ? tokens : ",
+        "return schedule::kTokenTiles == 2 ? tokens : ",
+        spec=KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4), 16),
+        tokens=(16, 11, 16),
+        routing="same",
+    ),
+    Mutant(
+        "the next row of a shared slot is skipped",
+        DOWN,
+        "skip(schedule::kSlotWarps);",
+        "skip(schedule::kSlotWarps + 1);",
+        routing="same",
     ),
 )

@@ -29,7 +29,6 @@ def exchanges(random: np.random.Generator) -> Probe:
     value[3::5] = value[3::5] % 7
     source = random.integers(0, 32, value.shape, np.uint32)
     mask = random.integers(1, 32, (rounds, 1, 1), np.uint32)
-    delta = random.integers(0, 32, (rounds, 1, 1), np.uint32)
     lane = np.arange(32, dtype=np.uint32)
 
     def take(index: Array) -> Array:
@@ -38,12 +37,10 @@ def exchanges(random: np.random.Generator) -> Probe:
     def warp(of_warp: Array) -> Array:
         return np.repeat(of_warp.astype(np.uint32)[..., None], 32, 2)
 
-    up = take(np.where(lane >= delta, lane - delta, lane))
     results = {
         "shuffle": take(source),
         "shuffle of float": take(source),
         "shuffle_xor": take(lane ^ mask),
-        "shuffle_up": up,
         "ballot": warp(((value & 1) << lane).sum(2)),
         "all": warp((value & 2).all(2)),
         "reduce_max": warp(value.max(2)),
@@ -51,10 +48,10 @@ def exchanges(random: np.random.Generator) -> Probe:
         "reduce_add": warp(value.sum(2) & 0xFFFFFFFF),
         "lanes that elect chooses": np.ones_like(value),
     }
-    inputs = np.stack([np.broadcast_to(v, value.shape) for v in (value, source, mask, delta)], -1)
+    inputs = np.stack([np.broadcast_to(v, value.shape) for v in (value, source, mask)], -1)
     columns = tuple(Column(name, result.ravel()) for name, result in results.items())
     functions = ("shuffle(u32, u32)", "shuffle(float, u32)", "shuffle_xor(float, u32)")
-    functions += ("shuffle_up(u32, u32)", "ballot(bool)", "all(bool)", "reduce_max(u32)")
+    functions += ("ballot(bool)", "all(bool)", "reduce_max(u32)")
     functions += ("reduce_min(u32)", "reduce_add(u32)", "elect()")
     return Probe("exchanges", functions, value.size, inputs, columns)
 
@@ -72,14 +69,11 @@ def shared(random: np.random.Generator) -> Probe:
         Column("sync_warp", value[:, np.arange(THREADS) ^ 1].ravel()),
         Column("sync_cta", value[:, ::-1].ravel()),
         Column("load_shared_early", np.repeat(fold(value.reshape(GRID, -1, 4)), 4)),
-        Column("shared_atomic_add", np.full(ALL, 3 * THREADS, "u4")),
         Column("shared_atomic_or", np.full(ALL, 0xAAAAAAAA, "u4")),
-        Column("old values of shared_atomic_add", np.full(ALL, 7, "u4")),
         Column("sync_named", received.ravel()),
     )
     functions = ("sync_warp()", "sync_cta()", "sync_named(u32, u32)")
-    functions += ("load_shared_early(const void*)", "shared_atomic_add(u32*, u32)")
-    functions += ("shared_atomic_or(u32*, u32)",)
+    functions += ("load_shared_early(const void*)", "shared_atomic_or(u32*, u32)")
     return Probe("shared", functions, ALL, value, columns)
 
 

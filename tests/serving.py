@@ -9,8 +9,9 @@ from typing import Any
 from monomoe_gen import runtime
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
-from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
+from monomoe_gen.schedule import Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
+from monomoe_gen.variant import Variant
 from monomoe_gen.weights import BlockWeights
 from monomoe_gen.workload import block_weights
 
@@ -24,9 +25,10 @@ def make_table(
     tuned_at: tuple[int, ...] = (2, 4),
     layout: Layout = "packed",
     router: Router = "logits",
+    pdl: bool = False,
 ) -> Table:
     """One kernel for up to 8 tokens, on an H200."""
-    spec = KernelSpec(shape, SCHEDULE, layout=layout, router=router)
+    spec = Variant(layout, router, pdl).spec(shape, SCHEDULE, 8)
     kernel = Kernel(
         id=spec.id,
         kernel_name=spec.kernel_name,
@@ -41,10 +43,11 @@ def make_table(
         cubin_sha256=hashlib.sha256(CUBIN).hexdigest(),
         layout=layout,
         router=router,
+        pdl=pdl,
     )
     origin = Origin("2026-01-01T00:00:00+00:00", "nvrtc 0.0", "0" * 64, "final")
     entries = tuple(
-        Entry(shape.name, n, 8, kernel.id, 10.0 * n, 7.5, origin, layout, router=router)
+        Entry(shape.name, n, 8, kernel.id, 10.0 * n, 7.5, origin, layout, router=router, pdl=pdl)
         for n in tuned_at
     )
     return Table(KNOWN[DEFAULT], (kernel,), entries)

@@ -63,18 +63,6 @@ def test_the_header_is_stable_whatever_the_tables_order() -> None:
     assert not [line for line in text.splitlines() if line != line.rstrip()]
 
 
-def test_kernels_with_the_router_inside_are_left_out() -> None:
-    table = make_table()
-    kernel, entry = table.kernels[0], table.entries[0]
-    inside = dataclasses.replace(kernel, id="inside", router="weight")
-    both = dispatch.Table(
-        table.device,
-        (*table.kernels, inside),
-        (*table.entries, dataclasses.replace(entry, kernel="inside", router="weight")),
-    )
-    assert c_header.c_header(both) == c_header.c_header(table)
-
-
 def test_a_template_that_asks_for_more_is_an_error(tmp_path: Path) -> None:
     (tmp_path / f"{c_header.FILE}.j2").write_text("${colour}\n")
     with pytest.raises(RenderError, match="colour"):
@@ -256,18 +244,30 @@ def test_the_example_runs_on_the_gpu(tmp_path: Path, tokens: int) -> None:
 
 
 @needs_compiler
-def test_look_up_in_c_tells_layouts_apart(tmp_path: Path) -> None:
+def test_look_up_in_c_tells_variants_apart(tmp_path: Path) -> None:
     packed, raw = make_table(tuned_at=(2, 4)), make_table(tuned_at=(1,), layout="raw")
-    both = dispatch.Table(packed.device, packed.kernels + raw.kernels, packed.entries + raw.entries)
+    inside, early = make_table(tuned_at=(3,), router="weight"), make_table(tuned_at=(5,), pdl=True)
+    tables = packed, raw, inside, early
+    both = dispatch.Table(
+        packed.device,
+        tuple(k for table in tables for k in table.kernels),
+        tuple(e for table in tables for e in table.entries),
+    )
     (tmp_path / c_header.FILE).write_text(c_header.c_header(both))
     source = tmp_path / "probe.cpp"
     source.write_text(
         '#include "monomoe_kernels.h"\n'
         "using namespace monomoe;\n"
         'static_assert(find("tiny", 3)->tuned_at == 2, "packed by default");\n'
-        'static_assert(find("tiny", 3, Layout::kRaw)->tuned_at == 1, "raw when asked");\n'
-        'static_assert(kernel_of(*find("tiny", 1, Layout::kRaw)).layout == Layout::kRaw, "");\n'
+        'static_assert(find("tiny", 3, {Layout::kRaw})->tuned_at == 1, "raw when asked");\n'
+        'static_assert(kernel_of(*find("tiny", 1, {Layout::kRaw})).layout == Layout::kRaw, "");\n'
         'static_assert(kernel_of(*find("tiny", 1)).layout == Layout::kPacked, "");\n'
+        "constexpr Variant kInside = {Layout::kPacked, Router::kWeight, false};\n"
+        "constexpr Variant kEarly = {Layout::kPacked, Router::kLogits, true};\n"
+        'static_assert(find("tiny", 3, kInside)->tuned_at == 3, "the router inside");\n'
+        'static_assert(kernel_of(*find("tiny", 3, kEarly)).pdl, "dependent launch");\n'
+        "constexpr Variant kNowhere = {Layout::kRaw, Router::kWeight, true};\n"
+        'static_assert(find("tiny", 3, kNowhere) == nullptr, "no such kernel");\n'
         "int main() {}\n"
     )
     build(tmp_path / "probe", "-pedantic", "-I", tmp_path, source)

@@ -57,7 +57,8 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_the_commands() -> None:
     expected = (
         "shapes shape space explain rank render compile emit draw simulate validate bench trace "
-        "tune search-study cover db check calibrate init-ci show report doctor"
+        "bench-variants tune search-study cover db check calibrate init-ci show demo report "
+        "doctor"
     )
     assert set(COMMANDS) == set(expected.split())
 

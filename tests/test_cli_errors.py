@@ -17,7 +17,7 @@ from test_cli_measure import save_layer
 from test_hf_config import MIXTRAL, QWEN2_57B, without
 
 from monomoe_gen import cli, remeasure, sandbox, tuning_db
-from monomoe_gen.cli import tuning
+from monomoe_gen.cli import tuning_run
 from monomoe_gen.cli.options import schedule_text
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.paths import DATA_VARIABLE
@@ -57,6 +57,9 @@ CASES = (
     Case("space --model {latin.yaml}", "is not YAML"),
     Case(f"space --model {MODEL} --device abacus", "'abacus' is not known; choose from"),
     Case(f"space --model {MODEL} --token-tile 9", "'9' is not one of '8'"),
+    Case("demo decode", "there is no CUDA device; --device cpu runs the reference", ENVIRONMENT),
+    Case("demo decode --sequences 0", "'0': give numbers from 1 to 32"),
+    Case("demo decode --layers 0", "0 is not in the range x>=1"),
     Case("explain --model toy", "Missing option '--schedule'"),
     Case(f"explain --model {MODEL} --schedule grid=1", "missing"),
     Case(f"explain --model {MODEL} --schedule grid", "cannot read"),
@@ -70,6 +73,7 @@ CASES = (
     Case("emit --model qwen9", "qwen9: no such shape"),
     Case("draw --model toy", "no kernel for toy"),
     Case(f"draw --model {MODEL} --tokens 33", "33 is not in the range 1<=x<=32"),
+    Case(f"draw --model {MODEL} --with /none.trace.json", "cannot be read: No such file"),
     Case(
         f"draw --model {MODEL} --schedule {{legal}} --tokens 9",
         "the kernel takes 8 tokens, not 9",
@@ -162,13 +166,21 @@ CASES = (
     Case(f"bench --model {MODEL}", "no CUDA device", ENVIRONMENT),
     Case("bench --routing uniform,ties", "'ties' is not one of uniform, zipf, same, disjoint"),
     Case("bench --model toy", "monomoe-gen tune --model toy", gpu=True),
+    Case("bench-variants", "no CUDA device", ENVIRONMENT),
+    Case("bench-variants --model toy", "monomoe-gen tune --model toy", gpu=True),
+    Case(f"show {MODEL} --pdl", "say which kernels --tokens is about"),
+    Case("tune --model toy --from-winners 0", "0 is not in the range"),
     Case("bench --model glm-5.2-tp8 --tokens 9", "1 to 8 tokens", gpu=True),
     Case("bench --tokens 1 --schedule {legal}", "--schedule needs exactly one --model", gpu=True),
     Case(f"bench --model {MODEL} --schedule {{legal}} --write", "leave --schedule away"),
-    Case("bench --pdl --write", "leave --router and --pdl away"),
+    Case("validate --missing", "--missing looks into the folder of --report"),
+    Case("validate --shipped --schedule {legal}", "--shipped chooses schedules"),
+    Case(
+        "bench --layout raw --router weight --pdl", "run `monomoe-gen tune --layout raw", gpu=True
+    ),
     Case(f"trace --model {MODEL}", "Missing option '--tokens'"),
     Case(f"trace --model {MODEL} --tokens 1", "no CUDA device", ENVIRONMENT),
-    Case(f"trace --model {MODEL} --tokens 33", "33 is not in the range"),
+    Case(f"trace --model {MODEL} --tokens 33", "'33': give numbers from 1 to 32"),
     Case(f"trace --model {MODEL} --tokens 1 --launches 33", "33 is not in the range"),
     Case(
         f"trace --model {MODEL} --tokens 9 --schedule {{legal}}",
@@ -276,7 +288,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "home"))
     monkeypatch.setattr(sandbox, "Sandbox", NoWorker)
-    for module in (remeasure, tuning, "monomoe_gen.device"):
+    for module in (remeasure, tuning_run, "monomoe_gen.device"):
         name = module if isinstance(module, str) else module.__name__
         monkeypatch.setattr(f"{name}.current_device", lambda: None)
     return tmp_path / "home"

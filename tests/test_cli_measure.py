@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from test_validation_report import CASE
 
-from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox, validation_report
+from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox, untuned, validation_report
 from monomoe_gen.cli import measure
 from monomoe_gen.cli.options import TIMED_ROUTINGS, schedule_text
 from monomoe_gen.comparison import Agreement
@@ -243,6 +243,60 @@ def test_models_are_reported_one_by_one(
     assert code is None and all(m.cell.cases for m in measured)
 
 
+def test_shapes_without_a_kernel_get_the_one_predicted_fastest(
+    folder: Path, gpu: type[FakeSandbox], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "reports"
+    gpu.cell = replace(GOOD, cases=[CASE])
+    arguments = ["validate", "--shipped", "--tokens", "1,4", "--report", str(place)]
+    asked = ["--model", "toy", "--model", MODEL]
+    assert cli.run([*arguments, *asked]) == 0
+    assert "not dispatched, so as predicted fastest: toy" in capsys.readouterr().err
+    toy = validation_report.read(place / "toy.json")
+    spec = untuned.favourite(load_shape("toy"), KNOWN[DEFAULT], 4, 8)
+    assert {run.kernel for run in toy.runs} == {spec.id}
+    assert validation_report.read(place / f"{MODEL}.json").runs[0].kernel != spec.id
+
+    gpu.requests.clear()
+    assert cli.run([*arguments, *asked, "--missing"]) == 0
+    assert "nothing to do" in capsys.readouterr().err and not gpu.requests
+    (place / "toy.json").unlink()
+    assert cli.run([*arguments, *asked, "--missing"]) == 0
+    assert {r.shape["name"] for r in gpu.requests} == {"toy"}
+
+
+def test_a_report_is_missing_unless_it_passes_for_the_same_kernels(
+    folder: Path, gpu: type[FakeSandbox], tmp_path: Path
+) -> None:
+    gpu.cell = replace(GOOD, cases=[CASE])
+    arguments = ["validate", "--tokens", "1,4", "--report", str(tmp_path), "--missing"]
+    assert cli.run(arguments) == 0 and len(gpu.requests) == 1
+    assert cli.run(arguments) == 0 and len(gpu.requests) == 1
+    path = tmp_path / f"{MODEL}.json"
+    path.write_text(path.read_text().replace(hashlib.sha256(CUBIN).hexdigest(), "0" * 64))
+    assert cli.run(arguments) == 0 and len(gpu.requests) == 2
+    path.write_text(path.read_text().replace("NVIDIA H200", "NVIDIA H100"))
+    assert cli.run(arguments) == 0 and len(gpu.requests) == 3
+    gpu.cell = replace(GOOD, cases=[replace(CASE, agreement=Agreement(0.01, 0.5, 0))])
+    path.unlink()
+    assert cli.run(arguments) == 6 and len(gpu.requests) == 4
+    assert cli.run(arguments) == 6 and len(gpu.requests) == 5, "a failure is looked at again"
+
+
+def test_when_the_time_is_over_no_model_is_begun(
+    gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = [
+        Target(KernelSpec(shape, feasible(shape, KNOWN[DEFAULT])[0]), NOTHING, (1,))
+        for shape in (load_shape("toy"), SHAPE)
+    ]
+    clock = iter(range(100))
+    monkeypatch.setattr(measure.time, "monotonic", lambda: float(next(clock)))
+    measured, code = measure.measure_all(targets, ("uniform",), None, until=1.5)
+    assert [m.target.spec.shape.name for m in measured] == [MODEL] and code is None
+    assert "not measured: toy" in capsys.readouterr().err
+
+
 def test_one_run_times_every_routing_and_validates_once(
     folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,6 +332,32 @@ def test_show_prints_the_table_and_answers_look_ups(
         (3, "nearest_below", 1),
         (5, "nearest_below", 4),
     ]
+
+
+def test_show_and_bench_take_variants(
+    folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = dispatch.load(folder)
+    kernel, entry = table.kernels[0], table.entries[0]
+    spec = replace(kernel.spec, router="weight", pdl=True)
+    early = replace(kernel, id=spec.id, kernel_name=spec.kernel_name, router="weight", pdl=True)
+    entry = replace(entry, kernel=spec.id, router="weight", pdl=True, tuned_at=2)
+    both = Table(table.device, (kernel, early), (*table.entries, entry))
+    (folder / "dispatch.json").write_text(dispatch.dump(both), encoding="utf-8")
+    (folder / f"{spec.id}.cubin").write_bytes(CUBIN)
+    asked = ("--router", "weight", "--pdl")
+    (found,) = rows(capsys, "show", MODEL, "--tokens", "2", *asked)
+    assert (found["router"], found["pdl"], found["how"]) == ("weight", True, "exact")
+    assert cli.run(["show", MODEL, "--pdl"]) == 2
+    assert "say which kernels --tokens is about" in capsys.readouterr().err
+    (row,) = rows(capsys, "bench", "--tokens", "2", "--write", *asked)
+    assert (row["router"], row["pdl"]) == ("weight", True)
+    assert (gpu.requests[-1].kernel.router, gpu.requests[-1].kernel.pdl) == ("weight", True)
+    (result,) = read_results(folder / "bench.json")
+    assert result.router == "weight" and result.pdl
+    rows(capsys, "bench", "--tokens", "1", "--write")
+    written = (folder / "bench.json").read_text()
+    assert len(read_results(folder / "bench.json")) == 2 and written.count('"pdl"') == 1
 
 
 def test_the_routings_of_the_command_line_exist() -> None:

@@ -1,8 +1,9 @@
 """``tune`` as a command: what it makes of its options, what it prints, how it ends."""
 
+import contextlib
+import functools
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ from monomoe_gen import cli, ray_executor, tuning_db
 from monomoe_gen import replay as replay_module
 from monomoe_gen import tune as tune_module
 from monomoe_gen.campaign import Plan, Report
-from monomoe_gen.cli import tuning
+from monomoe_gen.cli import tuning_run
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
+from monomoe_gen.errors import MonomoeError
 from monomoe_gen.routing_trace import save
 from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
 from monomoe_gen.tuning_db import Record, Time
+from monomoe_gen.variant import Variant
 from monomoe_gen.winner import Winner
 
 MODEL = "qwen3.5-35b"
@@ -66,7 +69,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         asked.append(plan)
         return REPORT
 
-    monkeypatch.setattr(tuning, "current_device", lambda: KNOWN[DEFAULT])
+    monkeypatch.setattr(tuning_run, "current_device", lambda: KNOWN[DEFAULT])
     monkeypatch.setattr(tune_module, "tune", carry_out)
     return asked
 
@@ -92,6 +95,7 @@ def test_the_best_is_data_and_the_summary_is_not(
         (["--budget", "none"], None, None),
         (["--trials", "7"], None, 7),
         (["--trials", "7", "--budget", "1.5h"], 5400, 7),
+        (["--from-winners", "2"], None, None),
     ],
 )
 def test_how_much_to_spend(
@@ -105,11 +109,12 @@ def test_how_much_to_spend(
 def test_what_to_tune(plans: list[Plan]) -> None:
     arguments = ["--tokens", "4,1", "--routing", "zipf", "--seed", "3", "--fresh"]
     arguments += ["--sampler", "random", "--simulate", "2"]
-    arguments += ["--prune", "7.5"]
+    arguments += ["--prune", "7.5", "--router", "weight", "--pdl", "--from-winners", "3"]
     assert cli.run(["tune", "--model", MODEL, *arguments]) == 0
     (plan,) = plans
     assert (plan.tokens, plan.routing, plan.seed, plan.fresh) == ((1, 4), "zipf", 3, True)
     assert (plan.sampler, plan.simulate, plan.prune) == ("random", 2, 0.075)
+    assert (plan.variant, plan.from_winners) == (Variant(router="weight", pdl=True), 3)
 
 
 def test_an_objective_says_what_to_tune_for(
@@ -135,7 +140,7 @@ def test_all_gpus_take_part(monkeypatch: pytest.MonkeyPatch, plans: list[Plan]) 
     monkeypatch.setattr(
         tune_module, "tune", lambda plan, device, **given: seen.append(given) or REPORT
     )
-    monkeypatch.setattr(tuning, "equal_gpus", lambda: ["GPU-a", "GPU-b", "GPU-c"])
+    monkeypatch.setattr(tuning_run, "equal_gpus", lambda: ["GPU-a", "GPU-b", "GPU-c"])
     assert cli.run(["tune", "--model", MODEL]) == 0
     assert cli.run(["tune", "--model", MODEL, "--gpus", "all"]) == 0
     one, every = seen
@@ -149,7 +154,7 @@ def test_gpus_of_a_cluster_take_part(
     seen: list[dict[str, Any]] = []
     asked: list[tuple[str | None, int | None]] = []
 
-    @contextmanager
+    @contextlib.contextmanager
     def gpus(address: str | None, most: int | None) -> Iterator[tuple[Device, list[Any]]]:
         asked.append((address, most))
         yield KNOWN[DEFAULT], ["a", "b", "c"][:most]
@@ -158,7 +163,7 @@ def test_gpus_of_a_cluster_take_part(
         tune_module, "tune", lambda plan, device, **given: seen.append(given) or REPORT
     )
     monkeypatch.setattr(ray_executor, "gpus", gpus)
-    monkeypatch.setattr(tuning, "current_device", lambda: None)
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
     arguments = ["tune", "--model", MODEL, "--executor", "ray"]
     assert cli.run(arguments) == 0
     assert cli.run([*arguments, "--gpus", "one", "--ray-address", "head:6379"]) == 0
@@ -204,7 +209,7 @@ def test_an_interrupted_run_ends_with_130(
 def test_without_a_gpu_the_first_line_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tuning, "current_device", lambda: None)
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
     monkeypatch.setattr(tuning_db, "tuning_db_dir", lambda: tmp_path)
     assert cli.run(["tune", "--model", MODEL]) == 5
     out, err = capsys.readouterr()
@@ -215,8 +220,105 @@ def test_without_a_gpu_the_first_line_says_so(
 def test_without_a_gpu_the_records_are_searched(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tuning, "current_device", lambda: None)
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
     replayed = replace(REPORT, replay=True, measured=0)
     monkeypatch.setattr(replay_module, "replay", lambda plan, device, **_: replayed)
     assert cli.run(["tune", "--model", MODEL]) == 0
     assert "replayed: 3 schedules known before, 0 new" in capsys.readouterr().err
+
+
+def test_several_models_share_a_worker(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[object] = []
+    boxes: list[object] = []
+
+    @contextlib.contextmanager
+    def sandboxes() -> Iterator[Callable[[], contextlib.nullcontext[object]]]:
+        yield lambda: contextlib.nullcontext(opened.append("one") or object())
+
+    def carry_out(plan: Plan, device: Device, sandbox: Any, **_: Any) -> Report:
+        plans.append(plan)
+        with sandbox() as box:
+            boxes.append(box)
+        return REPORT
+
+    monkeypatch.setattr("monomoe_gen.sandbox.sandboxes", sandboxes)
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    arguments = ["--model", "toy", "--model", MODEL, "--model", "toy", "--screen-only"]
+    assert cli.run(["tune", *arguments, "--budget", "10s", "--format", "json"]) == 0
+    assert [(plan.shape.name, plan.budget_s) for plan in plans] == [("toy", 10), (MODEL, 10)]
+    assert all(plan.screen_only for plan in plans)
+    assert opened == ["one"] and boxes[0] is boxes[1]
+    assert [row["model"] for row in json.loads(capsys.readouterr().out)] == ["toy", MODEL]
+
+
+def test_several_models_share_the_gpus_of_a_cluster_that_still_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[str] = []
+    served: list[tuple[str, dict[str, float], list[str]]] = []
+
+    @contextlib.contextmanager
+    def gpus(address: str | None, most: int | None) -> Iterator[tuple[Device, list[Any]]]:
+        names = ("a", "b", "c")
+        yield KNOWN[DEFAULT], [functools.partial(once, name) for name in names]
+        opened.append("none")
+
+    @contextlib.contextmanager
+    def once(name: str) -> Iterator[str]:
+        opened.append(name)
+        yield name
+        opened.remove(name)
+
+    def carry_out(plan: Plan, device: Device, sandbox: Any, others: Any, **_: Any) -> Report:
+        with contextlib.ExitStack() as stack:
+            boxes = [stack.enter_context(make()) for make in (sandbox, *others)]
+            served.append((plan.shape.name, dict(plan.weights), boxes))
+        assert opened == ["a", "b", "c"], "open until the last model is through"
+        return replace(REPORT, left_out=frozenset({0}))
+
+    monkeypatch.setattr(ray_executor, "gpus", gpus)
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    arguments = ["--executor", "ray", "--objective", "default", "--screen-only"]
+    assert cli.run(["tune", "--model", "toy", "--model", MODEL, *arguments]) == 0
+    assert [(model, boxes) for model, _, boxes in served] == [
+        ("toy", ["a", "b", "c"]),
+        (MODEL, ["b", "c"]),
+    ]
+    assert all(weights.keys() == {"uniform", "zipf", "same"} for _, weights, _ in served)
+    assert opened == ["none"]
+
+
+def test_an_interrupted_model_ends_the_run(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+    )
+    stopped = replace(REPORT, interrupted=True)
+    monkeypatch.setattr(
+        tune_module, "tune", lambda plan, device, **_: plans.append(plan) or stopped
+    )
+    assert cli.run(["tune", "--model", "toy", "--model", MODEL]) == 130
+    assert [plan.shape.name for plan in plans] == ["toy"]
+
+
+def test_a_model_that_cannot_be_tuned_does_not_keep_others_from_it(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        if plan.shape.name == "toy":
+            raise MonomoeError("toy cannot be timed cold")
+        return REPORT
+
+    monkeypatch.setattr(
+        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+    )
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    both = ["tune", "--model", "toy", "--model", MODEL, "--format", "json"]
+    assert cli.run(both) == 1
+    out, err = capsys.readouterr()
+    assert [row["model"] for row in json.loads(out)] == [MODEL]
+    assert "toy: toy cannot be timed cold" in err
+    assert cli.run(["tune", "--model", "toy"]) == 2

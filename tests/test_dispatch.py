@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from monomoe_gen import dispatch
 from monomoe_gen.device import KNOWN
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table, lookup
 from monomoe_gen.errors import DatabaseError, NoKernel
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import LAYOUTS, ROUTERS, KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
+from monomoe_gen.variant import Variant
 
 SHAPE = Shape("tiny", 256, 128, 8, 2, "softmax", True)
 SCHEDULE = Schedule(grid=8, g_up=8, k_up=256, g_down=8, k_down=128, d_up=4, d_down=4)
@@ -190,11 +192,11 @@ def test_a_table_carries_both_layouts(tmp_path: Path) -> None:
     write(tmp_path, dispatch.dump(BOTH))
     table = dispatch.load(tmp_path)
     assert lookup(table, "tiny", 4).kernel == SMALL
-    assert lookup(table, "tiny", 4, "raw").kernel == RAW
-    assert lookup(table, "tiny", 1, "raw").how == "smallest_above"
+    assert lookup(table, "tiny", 4, Variant("raw")).kernel == RAW
+    assert lookup(table, "tiny", 1, Variant("raw")).how == "smallest_above"
     assert RAW.spec.id == RAW.id and RAW.spec.kernel_name == RAW.kernel_name
     with pytest.raises(NoKernel, match=r"raw weights; the table has packed .* --layout raw`"):
-        lookup(table, "other", 4, "raw")
+        lookup(table, "other", 4, Variant("raw"))
 
 
 def test_a_table_without_layouts_is_of_packed_weights(tmp_path: Path) -> None:
@@ -223,4 +225,29 @@ def test_a_table_of_usual_kernels_says_nothing_of_variants(tmp_path: Path) -> No
     table = make_table(router="weight")
     (tmp_path / dispatch.FILE).write_text(dispatch.dump(table), encoding="utf-8")
     assert dispatch.load(tmp_path) == table
-    assert dispatch.lookup(table, TINY.name, 2, router="weight").kernel.spec.router == "weight"
+    inside = Variant(router="weight")
+    assert dispatch.lookup(table, TINY.name, 2, inside).kernel.spec.router == "weight"
+
+
+def test_a_variant_is_found_by_all_that_makes_it(tmp_path: Path) -> None:
+    every = [Variant(*v) for v in itertools.product(LAYOUTS, ROUTERS, (False, True))]
+    tables = [make_table(TINY, (2,), v.layout, v.router, v.pdl) for v in every]
+    kernels = tuple(table.kernels[0] for table in tables)
+    entries = tuple(table.entries[0] for table in tables)
+    both = Table(tables[0].device, kernels, entries)
+    (tmp_path / dispatch.FILE).write_text(dispatch.dump(both), encoding="utf-8")
+    loaded = dispatch.load(tmp_path)
+    for variant in every:
+        match = lookup(loaded, TINY.name, 2, variant)
+        assert match.kernel.variant == match.entry.variant == variant
+        assert match.kernel.id == match.kernel.spec.id
+    early = Variant("raw", "weight", True)
+    wanted = r"raw weights, router inside, programmatic dependent launch; the table has packed "
+    wanted += r"weights for this model; run `.* --layout raw --router weight --pdl`"
+    with pytest.raises(NoKernel, match=wanted):
+        lookup(tables[0], TINY.name, 2, early)
+    changed = json.loads(dispatch.dump(tables[1]))
+    del changed["entries"][0]["pdl"]
+    write(tmp_path, changed)
+    with pytest.raises(DatabaseError, match=r"pdl False, but .* has pdl True"):
+        dispatch.load(tmp_path)

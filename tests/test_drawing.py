@@ -1,21 +1,28 @@
 """A schedule rehearsed on paper: all the work once, within the ring, in the right order."""
 
+import dataclasses
 import itertools
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from trace_buffers import as_rehearsed
 
-from monomoe_gen import cli, dispatch
+from monomoe_gen import cli, dispatch, trace_file
 from monomoe_gen.cost import H200, MAX_OUTSTANDING, estimate
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.drawing import drawing_svg
+from monomoe_gen.errors import MonomoeError
+from monomoe_gen.paths import data_dir
 from monomoe_gen.rehearsal import Rehearsal, rehearse
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
+from monomoe_gen.side_by_side import modelled_rows, side_by_side_svg
 from monomoe_gen.space import feasible
+from monomoe_gen.trace import Event, Role
 
+SVG = "{http://www.w3.org/2000/svg}"
 SHAPE = load_shape("qwen3.5-35b")
 PAPER = Schedule(grid=128, g_up=8, k_up=256, g_down=8, k_down=256, d_up=4, d_down=2)
 PAIRED = Schedule(grid=132, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=4, d_down=8)
@@ -101,3 +108,85 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert cli.run([*arguments, "-o", str(tmp_path / "x.svg"), "--cta", "3"]) == 0
     assert "CTA 3, a row a stage" in (tmp_path / "x.svg").read_text()
     assert cli.run(["draw", "--model", SHAPE.name]) == 0, "the dispatched kernel"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A launch of four tokens that went as the model says, half a microsecond late."""
+    path = tmp_path_factory.mktemp("traces") / "launch.trace.json"
+    launch = as_rehearsed(SPECS[0], 4, late_us=0.5).parse()
+    facts = ("kernel: x", "gpu: y")
+    kept = trace_file.keep(launch, SPECS[0], 4, "uniform", f"{SHAPE.name}, 4 tokens", facts)
+    trace_file.write(path, kept)
+    return path
+
+
+def test_a_kept_launch_is_small_and_counts_its_experts(kept: Path) -> None:
+    assert kept.stat().st_size < 100_000
+    assert trace_file.read(kept).active == rehearse(SPECS[0], 4).active
+
+
+def test_model_and_trace_share_the_axis_the_ctas_and_the_legend(kept: Path) -> None:
+    launch = trace_file.read(kept)
+    root = ET.fromstring(side_by_side_svg(launch))
+    words = [text.text or "" for text in root.iter(f"{SVG}text")]
+    assert words.count("model") == words.count("measured") == len(launch.ctas) + 1
+    assert [w for w in words if w.startswith("CTA ")] == [
+        f"CTA {cta}, {remark}" for cta, remark in launch.remarks.items()
+    ]
+    for role in Role:
+        assert words.count(role.value) == 1 + 2 * len(launch.ctas), "one legend, two groups a CTA"
+    axes = {line.get("x1") for line in root.iter(f"{SVG}line") if line.get("class") == "g"}
+    labels = [w for w in words if w.endswith(" us") and w.startswith("0")]
+    assert len(labels) == 2 * len(launch.ctas)
+    assert len(axes) <= 15, "every group has the same lines"
+    tips = {title.text for title in root.iter(f"{SVG}title")}
+    assert {"model: multiply", "warp 0: multiply", "model: publish h"} <= tips
+
+
+def test_the_model_begins_where_the_trace_makes_its_first_request(kept: Path) -> None:
+    launch = trace_file.read(kept)
+    rehearsal = rehearse(launch.spec, 4, launch.active)
+    (cta,) = (c for c, remark in launch.remarks.items() if remark == "ends first")
+    rows = {row.role: row.pieces for row in modelled_rows(rehearsal, cta, 3.0)}
+    products = [p for p in rows[Role.MMA] if p.name == "multiply"]
+    assert len(products) == len(rehearsal.ctas[cta])
+    warp = launch.ctas[cta][0]
+    received = [m.us for m in warp.marks if m.event == Event.STAGE_FULL]
+    assert [p.start_us for p in products] == pytest.approx(received, abs=2e-3)
+    assert rows[Role.REQUANT] == ()
+    assert len(rows[Role.EPILOGUE]) == sum(
+        stage.up and stage.part == launch.spec.geometry.stages_per_unit_up - 1
+        for stage in rehearsal.ctas[cta]
+    )
+
+
+def test_the_command_draws_a_pair(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    svg = tmp_path / "pair.svg"
+    arguments = ["draw", "--model", SHAPE.name, "--with", str(kept)]
+    assert cli.run([*arguments, "-o", str(svg)]) == 0
+    assert svg.read_text() == side_by_side_svg(trace_file.read(kept))
+    assert cli.run([*arguments, "--tokens", "4", "-o", str(svg)]) == 0
+    capsys.readouterr()
+    schedule = ",".join(f"{name}={value}" for name, value in PAIRED.to_dict().items())
+    for wrong, message in (
+        (["--tokens", "8"], f"asked for 8 tokens, and {kept} is a trace of 4; give --tokens 4"),
+        (["--schedule", schedule], f"asked for schedule {PAIRED.id}, and {kept} is a trace of"),
+        (["--model", "toy"], f"asked for model toy, and {kept} is a trace of {SHAPE.name}"),
+    ):
+        assert cli.run([*arguments, *wrong]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+    assert cli.run([*arguments, "--cta", "1"]) == 2
+
+
+def test_a_trace_of_a_shape_that_changed_is_refused(kept: Path) -> None:
+    shape = dataclasses.replace(SHAPE, top_k=4)
+    with pytest.raises(MonomoeError, match=r"with top_k 4, and .* is a trace of top_k 8"):
+        trace_file.require_same(kept, trace_file.read(kept), shape, None, None)
+
+
+def test_what_is_kept_with_the_templates_is_small() -> None:
+    for path in (data_dir("templates") / "traces").glob("*"):
+        assert path.stat().st_size < 300_000, path

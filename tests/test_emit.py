@@ -20,6 +20,7 @@ from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Binary, Record, Time
+from monomoe_gen.variant import USUAL, Variant
 from monomoe_gen.verify import Finding, verify
 
 H200 = KNOWN["nvidia-h200"]
@@ -55,8 +56,9 @@ class Place:
         **changes: object,
     ) -> Record:
         """Adds a measurement of what the present templates and compiler give."""
-        layout = changes.get("layout", "packed")
-        source = render(KernelSpec(load_shape(model), schedule, layout=layout))  # type: ignore[arg-type]
+        fields = ("layout", "router", "pdl")
+        variant = {name: changes[name] for name in fields if name in changes}
+        source = render(KernelSpec(load_shape(model), schedule, **variant))  # type: ignore[arg-type]
         values: dict[str, object] = {
             "tokens": tokens,
             "token_tile": 8,
@@ -132,13 +134,40 @@ def test_each_layout_has_its_own_fastest_kernel(place: Place) -> None:
     place.record(1, 15.0, layout="raw")
     place.record(1, 16.0, SLOW, layout="raw")
     table = place.emit().table
-    packed, raw = (dispatch.lookup(table, MODEL, 1, layout) for layout in ("packed", "raw"))
+    packed, raw = (dispatch.lookup(table, MODEL, 1, v) for v in (USUAL, Variant("raw")))
     assert (packed.entry.time_us, raw.entry.time_us) == (14.0, 15.0)
     assert (packed.kernel.layout, raw.kernel.layout) == ("packed", "raw")
     assert raw.kernel.id == f"{packed.kernel.id}-raw"
     assert (place.folder / f"{raw.kernel.id}.cubin").exists()
     assert not place.wrong()
     assert place.emit().written == ()
+
+
+def test_every_variant_has_entries_that_say_what_it_is(place: Place) -> None:
+    place.record(1, 14.0)
+    place.record(1, 15.0, router="weight")
+    place.record(1, 13.0, pdl=True)
+    place.record(1, 16.0, layout="raw", router="weight", pdl=True)
+    table = place.emit().table
+    found = {
+        e.variant: (e.time_us, table.kernel(e).id.partition("-d128x512x8")[2])
+        for e in table.entries
+    }
+    assert found == {
+        USUAL: (14.0, ""),
+        Variant(router="weight"): (15.0, "-router"),
+        Variant(pdl=True): (13.0, "-pdl"),
+        Variant("raw", "weight", True): (16.0, "-raw-router-pdl"),
+    }
+    assert not place.wrong()
+    assert place.emit().written == ()
+    text = (place.folder / dispatch.FILE).read_text()
+    assert text.count('"pdl": true') == 4 and text.count('"router": "weight"') == 4
+    (place.templates / "body.cuh").write_text(BODY.replace("1", "2"))
+    place.record(1, 14.0)
+    (note, *_) = place.emit().notes
+    assert "packed weights, programmatic dependent launch: every record is of older" in note
+    assert "`monomoe-gen tune --pdl`" in note
 
 
 def test_emitting_again_changes_nothing(place: Place) -> None:

@@ -8,8 +8,8 @@ from monomoe_gen import dispatch, tuning_db, validation_report
 from monomoe_gen.device import KNOWN, Device
 from monomoe_gen.ledger import Ledger
 from monomoe_gen.paths import data_dir
-from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import load_shape
+from monomoe_gen.variant import Variant
 from monomoe_gen.verify import verify
 
 TABLES = [
@@ -49,12 +49,12 @@ def test_dispatched_kernels_fit_the_device(device: Device) -> None:
 @pytest.mark.parametrize("device", TABLES, ids=lambda device: device.slug)
 def test_the_table_has_the_winners_that_tune_tells_of(device: Device) -> None:
     table = dispatch.load(dispatch.table_folder(device.slug))
-    cells: dict[tuple[str, int, Layout], dict[int, dispatch.Entry]] = {}
+    cells: dict[tuple[str, int, Variant], dict[int, dispatch.Entry]] = {}
     for entry in table.entries:
         tile = table.kernel(entry).token_tile
-        cells.setdefault((entry.model, tile, entry.layout), {})[entry.tuned_at] = entry
-    for (model, tile, layout), entries in cells.items():
-        ledger = Ledger(load_shape(model), tuple(entries), tile, "uniform", None, layout)
+        cells.setdefault((entry.model, tile, entry.variant), {})[entry.tuned_at] = entry
+    for (model, tile, variant), entries in cells.items():
+        ledger = Ledger(load_shape(model), tuple(entries), tile, "uniform", None, variant)
         ledger.load(tuning_db.read(tuning_db.database_path(device.slug, model)))
         told = {n: winner.record.schedule for n, winner in ledger.winners().items()}
         assert told == {n: table.kernel(e).schedule.to_dict() for n, e in entries.items()}

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from monomoe_gen import bench, dispatch, jobs, runtime, trace, tracing
+from monomoe_gen import bench, dispatch, jobs, runtime, trace, tracing, variant_bench
 from monomoe_gen.compile import compile_source
 from monomoe_gen.device import Device, current_device
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
@@ -28,6 +28,8 @@ from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible, nearest_legal
 from monomoe_gen.trace_summary import summarize
 from monomoe_gen.validate import MIRROR_REL_L2_MAX, measure_errors
+from monomoe_gen.variant import Variant
+from monomoe_gen.variant_report import KINDS
 from monomoe_gen.weights import BlockWeights, pack_w2, pack_w13
 from monomoe_gen.worker_process import ProcessWorker
 from monomoe_gen.workload import activations, block_weights, rotation
@@ -135,6 +137,21 @@ def test_a_router_inside_is_timed_beside_a_separate_one(
         print(f"{cell.tokens} tokens: inside {inside:.2f} us, apart {cell.separate_us:.2f} us")
         assert cell.floor and cell.separate_us and cell.separate_us > cell.floor.stream_us
         assert inside < 1.5 * cell.separate_us
+
+
+def test_all_variants_are_timed_in_one_worker(
+    device: Device, box: Sandbox, floors: jobs.Floors
+) -> None:
+    folder = dispatch.table_folder(device.slug)
+    chosen = variant_bench.choose(dispatch.load(folder), ["qwen3.5-35b"], (1, 8), device)
+    kernels = variant_bench.images(chosen, folder, device)
+    outcomes = list(variant_bench.measure(chosen, kernels, floors, box))
+    assert [o.message for _, o in outcomes if o.status != "ok"] == []
+    found = variant_bench.costs(outcomes)
+    assert {(c.tokens, c.kind) for c in found} == {(n, kind) for n in (1, 8) for kind in KINDS}
+    assert all(c.floor_us < c.time_us < 3 * c.floor_us for c in found)
+    assert all((c.after_router_us or 0) > c.time_us for c in found if c.kind in ("usual", "pdl"))
+    assert min(c.cosine for c in found if c.kind == "bf16") >= 0.9999
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -485,6 +502,13 @@ def test_a_small_tuning_run_on_the_gpu(device: Device, tmp_path: Path) -> None:
     assert again.known == 6
     table = runtime.load_table(tmp_path / "generated")
     assert dispatch.lookup(table.table, shape.name, 1).how == "exact"
+    variant = Variant("raw", "weight", True)
+    short = tune.tune(
+        dataclasses.replace(plan, trials=None, variant=variant, from_winners=1), device
+    )
+    assert 1 <= short.measured <= 2 and set(short.best) == {1, 8} and not short.failures
+    table = runtime.load_table(tmp_path / "generated")
+    assert dispatch.lookup(table.table, shape.name, 8, variant).how == "exact"
 
 
 # -- tracing

@@ -12,6 +12,7 @@ from monomoe_gen.ledger import Ledger
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record, Time
+from monomoe_gen.variant import Variant
 
 SHAPE = load_shape("qwen3.5-35b")
 A, B, C = (Schedule(132, 64, 1024, 128, 512, depth, 8) for depth in (4, 6, 8))
@@ -133,7 +134,7 @@ def test_what_is_added_is_on_disk(ledger: Ledger, tmp_path: Path) -> None:
 
 
 def test_a_ledger_of_raw_weights_renders_and_counts_raw_kernels(ledger: Ledger) -> None:
-    raw = dataclasses.replace(ledger, layout="raw")
+    raw = dataclasses.replace(ledger, variant=Variant("raw"))
     raw.load([record(A, 1, 10.0), record(A, 8, 50.0, layout="raw")])
     assert raw.missing(A) == (1,)
     assert raw.spec(A).layout == "raw"

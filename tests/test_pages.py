@@ -10,24 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trace_buffers import MMA, PRODUCER, Buffer
+from trace_buffers import MMA, PRODUCER, Buffer, as_rehearsed
 
-from monomoe_gen import tuning_db
+from monomoe_gen import trace_file, tuning_db
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.pages import analysis, tables, timelines
 from monomoe_gen.pages.analysis import ModelData, Point
 from monomoe_gen.pages.load import load_models
 from monomoe_gen.pages.timelines import read_timelines
-from monomoe_gen.schedule import Schedule
+from monomoe_gen.role_rows import COLOURS
+from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible, removal_counts
-from monomoe_gen.timeline import COLOURS, timeline_svg
+from monomoe_gen.timeline import timeline_svg
 from monomoe_gen.trace import Event
 from monomoe_gen.tuning_db import Binary, Errors, Record, Time
 
 DEVICE = KNOWN[DEFAULT]
 TOY = load_shape("toy")
+TOY_KERNEL = KernelSpec(TOY, Schedule(4, 2, 128, 2, 128, 3, 4))
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -149,7 +151,7 @@ def picture(title: str) -> str:
         made.mark(cta, MMA, Event.STAGE_FULL, 0, 2 + cta)
         made.mark(cta, MMA, Event.STAGE_DONE, 0, 3.5 + cta)
         made.mark(cta, PRODUCER, Event.ISSUED, 0, 1.5 + cta)
-    return timeline_svg(made.parse(), title)
+    return timeline_svg(trace_file.keep(made.parse(), TOY_KERNEL, 1, "uniform", title, ()))
 
 
 def test_timelines_of_files_and_folders_are_titled(tmp_path: Path) -> None:
@@ -183,6 +185,16 @@ def test_timelines_that_ship_are_shown_with_their_models(
         (folder / f"{name}.svg").write_text(picture(name))
     assert list(read_timelines([], ["toy"])) == ["toy-b1-g4"]
     assert len(read_timelines([], ["toy", "toy-more"])) == 2
+
+
+def test_a_kept_launch_is_shown_beside_the_model(tmp_path: Path) -> None:
+    launch = as_rehearsed(TOY_KERNEL, 4).parse()
+    kept = trace_file.keep(launch, TOY_KERNEL, 4, "uniform", "toy, 4 tokens", ())
+    (tmp_path / "toy-b4.svg").write_text(timeline_svg(kept))
+    (tmp_path / "toy-b1.svg").write_text(picture("toy, 1 tokens"))
+    trace_file.write(tmp_path / "toy-b4.trace.json", kept)
+    found = read_timelines([tmp_path], [])
+    assert list(found) == ["toy, 1 tokens", "toy, 4 tokens: the model and the trace"]
 
 
 def test_the_legend_names_every_role_in_its_colour(text: str) -> None:

@@ -106,7 +106,7 @@ FAULTS = (  # an edit of templates/host, and the column that shows it
     (NUMERIC, "0x7fff + (bits >> 16 & 1)", "0x8000", "float_to_bf16"),
     (NUMERIC, "i] = half(a[lane][1]", "i] = half(a[lane][2]", "exact sums"),
     (NUMERIC, "(bf16 << 16)", "(bf16 << 15)", "exact sums of bf16"),
-    (EXCHANGE, "lane >= delta ? lane - delta : lane", "(lane - delta) % kLanes", "shuffle_up"),
+    (EXCHANGE, "machine.current) ^ mask", "machine.current) + mask", "shuffle_xor"),
     (EXCHANGE, "return a + b;", "return a | b;", "reduce_add"),
     (EXCHANGE, "(copy.from + copy.landed)", "(copy.from + copy.landed + 16)", "copied"),
     (MEMORY, "old >= last", "old > last", "atomic_increment_wrap, 1"),

@@ -352,7 +352,13 @@ def test_a_layer_with_its_router_takes_x_alone(tmp_path: Path) -> None:
         layer(x, router_logits(x, weight, TINY))
     with pytest.raises(MonomoeError, match="this one has no router"):
         usual(x)
-    with pytest.raises(NoKernel, match="only kernels of router: weight"):
+    with pytest.raises(NoKernel, match="table has packed weights, router inside for"):
         runtime.MoELayer.from_weights(table, TINY.name, *tensors)
+    with pytest.raises(
+        NoKernel, match=r"dependent launch; the table has .* --router weight --pdl`"
+    ):
+        runtime.MoELayer.from_weights(table, TINY.name, *tensors, router=weight, pdl=True)
+    early = runtime.KernelTable(tmp_path, make_table(pdl=True))
+    assert runtime.MoELayer.from_weights(early, TINY.name, *tensors, pdl=True).plan.variant.pdl
     with pytest.raises(MonomoeError, match="router must be a contiguous"):
         runtime.MoELayer.from_weights(table, TINY.name, *tensors, router=weight.float())

@@ -12,7 +12,7 @@ from monomoe_gen.errors import ShapeError
 from monomoe_gen.paths import data_dir
 from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
-from monomoe_gen.shapes import Shape, list_shapes, load_shape
+from monomoe_gen.shapes import Shape, list_shapes, load_shape, unquantized
 from monomoe_gen.space import feasible
 
 GOOD = {
@@ -156,6 +156,18 @@ def test_a_shape_that_does_not_say_quantizes_its_activations() -> None:
     assert "activations" not in plain.to_dict()
     assert Shape.from_dict(plain.to_dict()) == plain
     assert "activations" not in plain.to_yaml() and "activations: bf16" in kept.to_yaml()
+
+
+def test_every_shape_is_known_with_unquantized_activations() -> None:
+    for shape in list_shapes():
+        kept = load_shape(f"{shape.name}-bf16")
+        assert (
+            dataclasses.replace(kept, name=shape.name, activations="fp8", source=shape.source)
+            == shape
+        )
+        assert kept == unquantized(kept) == unquantized(shape) and shape.name in kept.source
+    with pytest.raises(ShapeError, match="no such shape"):
+        load_shape("qwen3.5-35b-bf16-bf16")
 
 
 def test_the_table_says_what_a_launch_streams() -> None:

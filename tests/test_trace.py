@@ -3,19 +3,24 @@
 import json
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
 from trace_buffers import EPILOGUE, MHZ, MMA, PRODUCER, REQUANT, Buffer
 
-from monomoe_gen.errors import MonomoeError
+from monomoe_gen import trace_file
+from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.paths import data_dir
 from monomoe_gen.perfetto import trace_json
-from monomoe_gen.schedule import WARPS
-from monomoe_gen.timeline import COLOURS, timeline_svg
+from monomoe_gen.role_rows import COLOURS
+from monomoe_gen.schedule import WARPS, KernelSpec, Schedule
+from monomoe_gen.shapes import load_shape
+from monomoe_gen.timeline import timeline_svg
 from monomoe_gen.trace import RECORDS, Event, Kind, Role, Trace, pack, parse, unpack
 from monomoe_gen.trace_summary import summarize
 
+SPEC = KernelSpec(load_shape("toy"), Schedule(4, 2, 128, 2, 128, 3, 4))
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -174,30 +179,79 @@ def test_the_chrome_trace_has_every_span(trace: Trace) -> None:
     assert all(e["dur"] >= 0 for e in spans)
 
 
+def kept_of(trace: Trace, title: str = "t", facts: tuple[str, ...] = ()) -> trace_file.Kept:
+    return trace_file.keep(trace, SPEC, 1, "uniform", title, facts)
+
+
+def boxes(root: ET.Element) -> list[tuple[str, float, float, float]]:
+    """(colour, left, right, top) of every box that a path draws."""
+    return [
+        (path.attrib["fill"], float(x), float(x) + float(width), float(y))
+        for path in root.iter(f"{SVG}path")
+        for x, y, width in re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v", path.attrib["d"])
+    ]
+
+
 def test_the_timeline_is_one_drawing_without_links(trace: Trace) -> None:
-    text = timeline_svg(trace, "a < b", ["note & note"])
+    text = timeline_svg(kept_of(trace, "a < b", ("note & note",)))
     root = ET.fromstring(text)
     assert not re.search(r"href|<script|@import|url\(", text)
     words = [t.text for t in root.iter(f"{SVG}text")]
     assert {"a < b", "note & note", "CTA 0, ends first", "CTA 1, ends last"} <= set(words)
     for role in Role:
         assert words.count(role.value) >= 3  # legend and two groups
-    drawn = [r for r in root.iter(f"{SVG}rect") if r.find(f"{SVG}title") is not None]
+    drawn = boxes(root)
     assert len(drawn) == 2 * (8 * 3 + 2) + 1
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
-    for rect in drawn:
-        x, y = float(rect.attrib["x"]), float(rect.attrib["y"])
-        assert 0 <= x <= x + float(rect.attrib["width"]) <= width
-        assert 0 < y < height
+    assert all(0 <= left <= right <= width and 0 < top < height for _, left, right, top in drawn)
     assert max(float(t.attrib["y"]) for t in root.iter(f"{SVG}text")) < height
-    assert {r.attrib["fill"] for r in drawn} == {
+    assert {colour for colour, *_ in drawn} == {
         COLOURS[role] for role in (Role.MMA, Role.EPILOGUE, Role.PRODUCER)
     }
     tips = {title.text for title in root.iter(f"{SVG}title")}
-    assert "warp 16: wait for sums, publish h (unit stored 3), 0.02 to 4.00 us" in tips
+    assert "warp 16: wait for sums, publish h" in tips
+    assert "4.67" in text, "the table is of all CTAs"
 
 
-def test_the_timeline_shows_the_ctas_asked_for(trace: Trace) -> None:
-    words = timeline_svg(trace, "t", ctas={1: "mine"})
-    assert "CTA 1, mine" in words and "CTA 0" not in words
-    assert "3.50" in words  # the table is of all CTAs all the same
+def test_a_kept_trace_is_what_was_written(trace: Trace, tmp_path: Path) -> None:
+    path = tmp_path / "toy.trace.json"
+    kept = kept_of(trace, facts=("on a GPU",))
+    trace_file.write(path, kept)
+    found = trace_file.read(path)
+    assert (found.spec, found.tokens, found.routing) == (SPEC, 1, "uniform")
+    assert (found.title, found.facts, found.remarks) == ("t", ("on a GPU",), kept.remarks)
+    assert found.us == pytest.approx(trace.us, abs=1e-3)
+    for cta, warps in kept.ctas.items():
+        for old, new in zip(warps, found.ctas[cta], strict=True):
+            assert (new.cta, new.warp, new.full) == (old.cta, old.warp, old.full)
+            assert [(m.event, m.index) for m in new.marks] == [
+                (m.event, m.index) for m in old.marks
+            ]
+            assert [m.us for m in new.marks] == pytest.approx([m.us for m in old.marks], abs=1e-3)
+    assert timeline_svg(found).count("<path") == timeline_svg(kept).count("<path")
+    before = path.read_text()
+    trace_file.write(path, found)
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"format": 1', '"format": 7', "format 7"),
+        ('"role":"MMA"', '"role":"boss"', "holds no trace: 'boss'"),
+        ('"event":"issued"', '"event":"slept"', "holds no trace: 'SLEPT'"),
+        ('"events":[0,7', '"events":[0,99', "holds no trace: 99"),
+        ('"token_tile": 8', '"token_tile": 9', "token tile must be one of"),
+        ('"tokens": 1', '"tokens": "one"', "tokens: must be int"),
+    ],
+)
+def test_a_damaged_file_is_refused(
+    old: str, new: str, message: str, trace: Trace, tmp_path: Path
+) -> None:
+    path = tmp_path / "toy.trace.json"
+    trace_file.write(path, kept_of(trace))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(DatabaseError, match=message):
+        trace_file.read(path)

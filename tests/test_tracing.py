@@ -11,7 +11,7 @@ import pytest
 import torch
 from trace_buffers import MHZ, MMA, PRODUCER, Buffer
 
-from monomoe_gen import cli, dispatch, recorder, remeasure, sandbox, tracing, worker
+from monomoe_gen import cli, dispatch, recorder, remeasure, sandbox, trace_file, tracing, worker
 from monomoe_gen.compile import compile_source
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import LaunchError, MonomoeError
@@ -23,6 +23,7 @@ from monomoe_gen.schedule import WARPS, KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.trace import RECORDS, pack
 from monomoe_gen.trace import Event as Mark
+from monomoe_gen.variant import Variant
 
 H200 = KNOWN[DEFAULT]
 SHAPE = load_shape("qwen3.5-35b")
@@ -99,7 +100,10 @@ def test_the_command_writes_the_median_launch(
     assert rows["producer", "listed"]["ctas"] == 128
     assert "20.00 to 30.00 us" in err and "SM clock 2000.0 MHz" in err
     name = f"{SHAPE.name}-b1-{SCHEDULE.id}"
-    assert sorted(p.name for p in folder.iterdir()) == [f"{name}.json.gz", f"{name}.svg"]
+    files = [f"{name}.json.gz", f"{name}.svg", f"{name}.trace.json"]
+    assert sorted(p.name for p in folder.iterdir()) == files
+    kept = trace_file.read(folder / files[-1])
+    assert (kept.spec, kept.tokens, kept.us) == (SPEC, 1, 25)
     svg = (folder / f"{name}.svg").read_text()
     assert svg.startswith("<svg") and "NVIDIA H200" in svg and SCHEDULE.id in svg
     chrome = json.loads(gzip.decompress((folder / f"{name}.json.gz").read_bytes()))
@@ -112,8 +116,8 @@ def test_without_a_schedule_the_dispatched_kernel_is_traced(
 ) -> None:
     asked: list[tuple[str, int, str]] = []
 
-    def lookup(table: object, model: str, tokens: int, layout: str) -> SimpleNamespace:
-        asked.append((model, tokens, layout))
+    def lookup(table: object, model: str, tokens: int, variant: Variant) -> SimpleNamespace:
+        asked.append((model, tokens, variant.layout))
         return SimpleNamespace(kernel=SimpleNamespace(spec=SPEC))
 
     monkeypatch.setattr(dispatch, "load", lambda folder: None)
@@ -123,6 +127,9 @@ def test_without_a_schedule_the_dispatched_kernel_is_traced(
     assert cli.run([*arguments, "--layout", "raw"]) == 0
     assert asked == [(SHAPE.name, 8, "packed"), (SHAPE.name, 8, "raw")]
     assert gpu.requests[0].tokens == 8
+    assert cli.run([*arguments[:4], "1,8", *arguments[5:], "--no-perfetto"]) == 0
+    assert [request.tokens for request in gpu.requests[-2:]] == [1, 8]
+    assert {p.name.partition("-b")[2][0] for p in tmp_path.glob("*.trace.json")} == {"1", "8"}
 
 
 def test_missing_events_are_admitted(gpu: type[FakeSandbox], tmp_path: Path) -> None:
@@ -132,7 +139,7 @@ def test_missing_events_are_admitted(gpu: type[FakeSandbox], tmp_path: Path) -> 
             buffer.mark(5, PRODUCER, Mark.ISSUED, i, 1 + i / 100)
     gpu.outcome = TraceOutcome("ok", "", (Traced(pack(buffer.records), {"sm_clock_mhz": MHZ}),))
     found = tracing.record(SPEC, H200, 1, "uniform", 1, gpu())  # type: ignore[arg-type]
-    svg, _ = tracing.write(found, tmp_path)
+    svg, _ = tracing.write(found, tmp_path, perfetto=False)
     assert "1 warps had more events than room" in svg.read_text()
     gpu.outcome = TraceOutcome("ok", "", (traced(20),))
     whole = tracing.record(SPEC, H200, 1, "uniform", 1, gpu())  # type: ignore[arg-type]

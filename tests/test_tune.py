@@ -1,6 +1,8 @@
 """A tuning run from start to table, with small templates and a worker that makes up times."""
 
+import contextlib
 import dataclasses
+import itertools
 import math
 import queue
 import signal
@@ -29,16 +31,24 @@ from monomoe_gen.protocol import (
     encode,
 )
 from monomoe_gen.sandbox import Limits, Sandbox
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import LAYOUTS, ROUTERS, KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import USUAL, Variant
 
 H200 = KNOWN["nvidia-h200"]
 SHAPE = load_shape("qwen3.5-35b")
 SCHEDULES = [
     Schedule(132, g_up, 1024, 128, 512, d_up, 8) for g_up in (16, 32, 64) for d_up in (4, 6, 8)
 ]
-NAMES = {KernelSpec(SHAPE, s).kernel_name: s for s in SCHEDULES}
+UNQUANTIZED = load_shape(f"{SHAPE.name}-bf16")
+VARIANTS = [Variant(*v) for v in itertools.product(LAYOUTS, ROUTERS, (False, True))]
+NAMES = {
+    variant.spec(shape, s, 8).kernel_name: s
+    for s in SCHEDULES
+    for variant in VARIANTS
+    for shape in (SHAPE, UNQUANTIZED)
+}
 FILES = {
     "monomoe.cu.j2": "// sources ${sources_hash}\n"
     'extern "C" __global__ void ${kernel_name}(int* out) { *out = ${schedule.d_up}; }\n',
@@ -143,7 +153,8 @@ class Bench:
         self.progress: list[Progress] = []
 
     def plan(self, **changes: object) -> Plan:
-        return Plan(SHAPE, database=self.database, folder=self.folder, **changes)  # type: ignore[arg-type]
+        places = {"shape": SHAPE, "database": self.database, "folder": self.folder}
+        return Plan(**places | changes)  # type: ignore[arg-type]
 
     def tune(self, **changes: object) -> Report:
         return tune.tune(
@@ -288,19 +299,23 @@ def test_winners_are_timed_again_in_fresh_processes_and_the_table_carries_that(
     assert bench.gpu.requests == []
 
 
-def test_an_objective_has_finalists_timed_under_its_routings_and_decides(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under Zipf routing everything but `shared` takes twice the time."""
-    shared = SCHEDULES[4]
+def slow_under_zipf(monkeypatch: pytest.MonkeyPatch, spared: Schedule) -> None:
+    """Under Zipf routing everything but ``spared`` takes twice the time."""
     usual = FakeWorker.cell
 
     def cell(self: FakeWorker, schedule: Schedule, tokens: int, request: Measure) -> Cell:
         made = usual(self, schedule, tokens, request)
-        slow = request.routing == "zipf" and schedule != shared
+        slow = request.routing == "zipf" and schedule != spared
         return dataclasses.replace(made, samples=tuple(us * (1 + slow) for us in made.samples))
 
     monkeypatch.setattr(FakeWorker, "cell", cell)
+
+
+def test_an_objective_has_finalists_timed_under_its_routings_and_decides(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = SCHEDULES[4]
+    slow_under_zipf(monkeypatch, shared)
     assert best(bench.tune()) == WINNERS
     plain = [(e.tuned_at, e.kernel) for e in dispatch.load(bench.folder).entries]
     bench.gpu.requests.clear()
@@ -572,6 +587,89 @@ def test_a_new_shape_begins_at_the_records_of_the_nearest(bench: Bench) -> None:
     assert bench.tune(trials=1).transfer == "", "the shape has records of its own now"
 
 
+def test_a_variant_is_asked_for_recorded_and_dispatched(bench: Bench) -> None:
+    bench.tune(tokens=(1,))
+    bench.gpu.requests.clear()
+    variant = Variant("raw", "weight", True)
+    report = bench.tune(tokens=(1,), variant=variant)
+    assert (report.known, report.measured) == (0, 9), "records of usual kernels do not count"
+    asked = {(r.layout, r.kernel.router, r.kernel.pdl) for _, r in bench.gpu.requests}
+    assert asked == {("raw", "weight", True)}
+    table = dispatch.load(bench.folder)
+    assert {e.variant for e in table.entries} == {USUAL, variant}
+    assert dispatch.lookup(table, SHAPE.name, 1, variant).kernel.schedule == FOR_ONE
+    records = bench.records()
+    assert {Variant.of(r) for r in records} == {USUAL, variant}
+    replayed = bench.replay(tokens=(1,), variant=variant)
+    assert best(replayed) == {1: FOR_ONE} and replayed.known == 9
+
+
+@pytest.mark.parametrize("changes", [{"variant": Variant(pdl=True)}, {"shape": UNQUANTIZED}])
+def test_from_winners_tries_the_best_of_the_usual_kernels_alone(
+    bench: Bench, changes: dict[str, object]
+) -> None:
+    bench.tune()
+    bench.gpu.requests.clear()
+    workers = bench.gpu.workers
+    report = bench.tune(from_winners=1, **changes)
+    assert set(bench.gpu.measured()) == {FOR_ONE, FOR_EIGHT} and report.measured == 2
+    assert best(report) == WINNERS and bench.gpu.workers == workers + 1, "nothing is confirmed"
+    timed = [r.timed.replays for _, r in bench.gpu.requests if r.timed]
+    assert timed == [20, 20, 100, 100], "one round of finals"
+    gates = [r.tokens for _, r in bench.gpu.requests if not r.timed]
+    assert gates == [tuple(range(1, 9))] * 2, "finalists are validated for every token count"
+    assert any("trying 2 schedules nearest to the best of" in text for text in bench.said)
+    bench.gpu.requests.clear()
+    again = bench.tune(from_winners=1, **changes)
+    assert again.measured == 0 and bench.gpu.requests == []
+    table = dispatch.load(bench.folder)
+    name = getattr(changes.get("shape"), "name", SHAPE.name)
+    entry = dispatch.lookup(table, name, 1, changes.get("variant", USUAL)).entry  # type: ignore[arg-type]
+    assert entry.record.stage == "final"
+
+
+def test_from_winners_tries_those_of_the_objective(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = SCHEDULES[4]
+    slow_under_zipf(monkeypatch, shared)
+    weights = {"uniform": 0.7, "zipf": 0.3}
+    assert set(best(bench.tune(weights=weights)).values()) == {shared}
+    bench.gpu.requests.clear()
+    variant = Variant("raw", pdl=True)
+    report = bench.tune(weights=weights, variant=variant, from_winners=1)
+    assert set(bench.gpu.measured()) == {shared} == set(best(report).values())
+    timed = [r.routing for _, r in bench.gpu.requests if r.timed and not r.validate]
+    assert timed == ["uniform", "zipf"], "one round"
+    own = [r for r in bench.records() if Variant.of(r) == variant]
+    assert {(r.stage, r.routing) for r in own} == {
+        ("screen", "uniform"),
+        ("final", "uniform"),
+        ("final", "zipf"),
+    }
+    bench.gpu.requests.clear()
+    again = bench.tune(weights=weights, variant=variant, from_winners=1)
+    assert best(again) == best(report) == best(bench.replay(weights=weights, variant=variant))
+    assert bench.gpu.requests == [], "all is known"
+
+
+def test_from_winners_takes_what_won_before_of_the_variant_itself(bench: Bench) -> None:
+    bench.tune(trials=1)
+    bench.tune(variant=Variant("raw"))
+    (bench.templates / "monomoe.cu.j2").write_text("// newer\n" + FILES["monomoe.cu.j2"])
+    bench.gpu.requests.clear()
+    bench.tune(variant=Variant("raw"), from_winners=1)
+    usual = {Schedule.from_dict(r.schedule) for r in bench.records() if Variant.of(r) == USUAL}
+    assert set(bench.gpu.measured()) == {*usual, FOR_ONE, FOR_EIGHT}
+
+
+def test_from_winners_needs_some(bench: Bench) -> None:
+    with pytest.raises(MonomoeError, match=r"no times of qwen3\.5-35b for up to 8 tokens"):
+        bench.tune(variant=Variant("raw"), from_winners=2)
+    with pytest.raises(MonomoeError, match="no times of such a shape"):
+        bench.tune(from_winners=2)
+
+
 def test_two_runs_do_not_measure_at_once(bench: Bench) -> None:
     inside, leave = threading.Event(), threading.Event()
 
@@ -658,3 +756,24 @@ def test_the_token_tile_fits_the_largest_count() -> None:
     plan = Plan(SHAPE, tokens=(1, 9))
     assert plan.token_tile == 16
     assert dataclasses.replace(plan, tokens=(8,)).token_tile == 8
+
+
+def test_screening_alone_gives_a_table_too(bench: Bench) -> None:
+    report = bench.tune(trials=2, screen_only=True)
+    assert report.emission and report.measured == 2
+    assert {r.stage for r in bench.records()} == {"screen"}
+    table = dispatch.load(bench.folder)
+    assert {entry.record.stage for entry in table.entries} == {"screen"}
+    assert [entry.tuned_at for entry in table.entries] == [1, 2, 4, 8]
+
+
+def test_one_worker_may_serve_several_runs(bench: Bench) -> None:
+    with Sandbox(bench.gpu.start, Limits(pause_s=0), bench.root) as box:
+        for seed in (0, 1):
+            report = tune.tune(
+                bench.plan(trials=1, screen_only=True, fresh=True, seed=seed),
+                H200,
+                sandbox=lambda: contextlib.nullcontext(box),
+            )
+            assert report.measured == 1 and report.restarts == 0
+    assert bench.gpu.workers == 1

@@ -1,5 +1,6 @@
 """The database survives what happens to files: killed writers, two at once, a full disk, edits."""
 
+import dataclasses
 import json
 import logging
 import signal
@@ -225,6 +226,16 @@ def test_frame_has_a_row_a_record_and_flat_columns() -> None:
     assert table["time_us.median"][0] == 14.5
     assert table["schedule.g_up"][1] == 64
     assert table["errors.gaussian.cosine"][0] == pytest.approx(0.9991)
+
+
+def test_lines_of_usual_kernels_say_nothing_of_variants(path: Path) -> None:
+    inside = dataclasses.replace(record(), router="weight", pdl=True)
+    tuning_db.append(path, record())
+    tuning_db.append(path, inside)
+    usual, varied = path.read_text().splitlines()[1:]
+    assert "router" not in usual and "pdl" not in usual
+    assert '"layout":"packed","router":"weight","pdl":true,"at"' in varied
+    assert tuning_db.read(path) == [record(), inside]
 
 
 def test_records_without_a_layout_are_of_packed_weights(path: Path) -> None:

@@ -27,6 +27,7 @@ from monomoe_gen.reference import moe_fp32, moe_mirror, route
 from monomoe_gen.runtime import KernelTable
 from monomoe_gen.shapes import Shape
 from monomoe_gen.validate import MIRROR_REL_L2_MAX
+from monomoe_gen.variant import Variant
 from monomoe_gen.weights import BlockWeights, quantize_blocks
 
 pytest.importorskip("vllm", reason="vLLM is not installed here; CONTRIBUTING.md has the command")
@@ -263,7 +264,8 @@ SHAPES = (
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)
 def test_vllms_router_routes_as_the_kernels_do(shape: Shape) -> None:
     """What serves larger batches, in vLLM's CPU implementation, which has these kinds."""
-    plan = make_plan(KernelTable(Path(), make_table(shape, layout="raw")), shape, layout="raw")
+    table = KernelTable(Path(), make_table(shape, layout="raw"))
+    plan = make_plan(table, shape, variant=Variant("raw"))
     x, logits = torch.randn(32, shape.hidden), torch.randn(32, shape.experts)
     bias = torch.randn(shape.experts) if shape.expert_bias else None
     weights, ids = vllm_experts.vllm_router(plan, bias).select_experts(x, logits)
@@ -276,7 +278,8 @@ def test_vllms_router_routes_as_the_kernels_do(shape: Shape) -> None:
 
 def test_larger_batches_go_to_vllms_triton_experts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The branch, with a stand-in for the kernel: Triton experts need a GPU."""
-    plan = make_plan(KernelTable(Path(), make_table(TINY, layout="raw")), TINY, layout="raw")
+    table = KernelTable(Path(), make_table(TINY, layout="raw"))
+    plan = make_plan(table, TINY, variant=Variant("raw"))
     seen: dict[str, Any] = {}
 
     class Stub:

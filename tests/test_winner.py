@@ -8,6 +8,7 @@ import pytest
 from monomoe_gen import tuning_db, winner
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.tuning_db import Record, Time
+from monomoe_gen.variant import Variant
 from monomoe_gen.winner import interval, run_to_run, winners
 
 SCHEDULE = Schedule(grid=132, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=8, d_down=8)
@@ -141,7 +142,7 @@ def test_screened_times_are_ranked_without_intervals() -> None:
 def test_the_fastest_of_a_layout_is_of_that_layout() -> None:
     records = [record(14.0), record(15.0, layout="raw"), record(13.0, tokens=2, layout="raw")]
     assert fastest(records) == {1: records[0]}
-    assert fastest(records, layout="raw") == {1: records[1], 2: records[2]}
+    assert fastest(records, variant=Variant("raw")) == {1: records[1], 2: records[2]}
 
 
 def test_a_confirmed_time_is_told_and_decides_nothing() -> None:

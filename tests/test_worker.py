@@ -1,6 +1,8 @@
 """What the worker answers, with the GPU replaced: the order of events, and whose fault it is."""
 
+import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +33,7 @@ from monomoe_gen.sandbox import Limits, Sandbox
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.validate import Errors, Verdict
 from monomoe_gen.weights import pack_w2
-from monomoe_gen.worker_process import ProcessWorker
+from monomoe_gen.worker_process import Ahead, ProcessWorker
 from monomoe_gen.workload import block_weights, validation_cases
 
 SHAPE = load_shape("qwen3.5-35b")
@@ -75,7 +77,7 @@ class FakeBed:
         return (replace(CASE, tokens=tokens),)
 
     def inputs(self, tokens: int, routing: str, router: str) -> SimpleNamespace:
-        return SimpleNamespace(distinct_experts=7.5, reuse_bytes=10**9)
+        return SimpleNamespace(distinct_experts=7.5, reuse_bytes=10**9, router=router)
 
     def timed_layers(self, tokens: int, routing: str) -> tuple[str, ...]:
         return ("packed",)
@@ -123,6 +125,25 @@ def test_every_step_that_may_hang_is_announced(server: worker.Server) -> None:
     assert (cell.distinct_experts, cell.reuse_bytes) == (7.5, 10**9)
     assert cell.errors["gaussian"].cosine == 0.9991
     assert cell.env == {"sm_clock_mhz": 1980}
+
+
+def test_without_streams_there_is_no_floor(server: worker.Server) -> None:
+    events = list(server.measure(request(timed=replace(TIMED, streams=()))))
+    assert [e.floor for e in events if isinstance(e, Cell)] == [None, None]
+    assert all(e.samples for e in events if isinstance(e, Cell))
+
+
+def test_a_kernel_is_timed_behind_the_router_too(
+    server: worker.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_separate_router(kernel, layers, inputs, workspace, effort):  # type: ignore[no-untyped-def]
+        assert kernel == EMPTY and inputs.router == "weight"
+        return bench.Timing((19.0,) * effort.replays)
+
+    monkeypatch.setattr(bench, "time_separate_router", time_separate_router)
+    asked = replace(request(), logits_kernel=EMPTY)
+    cells = [e for e in server.measure(asked) if isinstance(e, Cell)]
+    assert [c.separate_us for c in cells] == [19.0, 19.0]
 
 
 def test_what_is_wrong_is_not_timed(server: worker.Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,3 +301,26 @@ def test_each_error_is_told_from_the_others(
         assert ask(box, "fine") == ""
         with pytest.raises(RuntimeError, match=r"TypeError: oops"):
             ask(box, "bug")
+
+
+def test_the_next_worker_waits_with_the_gpu(tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+    script = (
+        SCRIPT.replace("lambda: (None,", f"lambda: (open({str(touched)!r}, 'a').write('x'),")
+        .replace("worker.serve()", "worker.serve(STANDBY in sys.argv)")
+        .replace(
+            "import torch", "import sys, torch\nfrom monomoe_gen.worker_process import STANDBY"
+        )
+    )
+    with Ahead((sys.executable, "-c", script)) as start:
+        limits = Limits(start_s=60, stage_s=20, pause_s=0)
+        for count in (1, 2):
+            with Sandbox(start, limits, tmp_path) as box:
+                assert box.env["uuid"] == "GPU-1"
+                time.sleep(0.1)
+                assert len(touched.read_text()) == count
+        waiting = start._next
+        assert waiting
+    with pytest.raises(ProcessLookupError):
+        os.kill(waiting.pid, 0)
+    assert len(touched.read_text()) == 2

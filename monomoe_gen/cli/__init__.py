@@ -15,6 +15,7 @@ from monomoe_gen.cli import (
     build,
     covering,
     database,
+    demo,
     explore,
     gate,
     health,
@@ -29,6 +30,7 @@ from monomoe_gen.cli import (
     tracing,
     tuning,
     validation,
+    variants,
 )
 from monomoe_gen.errors import (
     CompileError,
@@ -75,11 +77,13 @@ for module in (
     sketch,
     simulation,
     measure,
+    variants,
     validation,
     tracing,
     tuning,
     gate,
     serve,
+    demo,
     report,
     health,
 ):

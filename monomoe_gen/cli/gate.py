@@ -257,12 +257,12 @@ def _run(
     plan: Plan,
 ) -> Run:
     from monomoe_gen import gate, jobs
-    from monomoe_gen.sandbox import Sandbox
+    from monomoe_gen.sandbox import sandboxes
 
     pairs, failed = _pairs(device, inspection, baseline, models, tokens, routings)
     floors = jobs.compile_floors(device)
-    with progress("timing", None) as step:
-        run = gate.check(pairs, plan, floors, device, Sandbox, step)
+    with progress("timing", None) as step, sandboxes() as open_sandbox:
+        run = gate.check(pairs, plan, floors, device, open_sandbox, step)
     return gate.with_failed(run, failed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,15 +14,13 @@ import click
 
 from monomoe_gen.cli.options import (
     captured_routing,
-    layout_option,
     models_option,
-    pdl_option,
-    router_option,
     routings_option,
     schedule_option,
     token_tile_option,
     tokens_option,
     trace_file_option,
+    variant_options,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, Device
@@ -33,8 +32,9 @@ from monomoe_gen.report import (
     results_table,
     write_results,
 )
-from monomoe_gen.schedule import Layout, Router, Schedule
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import Shape
+from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.protocol import Cell, Env, Timed, Weights
@@ -54,14 +54,12 @@ RESULTS, ANCHORS = "bench.json", "anchors.json"
 @trace_file_option
 @schedule_option(required=False)
 @token_tile_option
-@layout_option
-@router_option
-@pdl_option
+@variant_options
 @click.option(
     "--write",
     is_flag=True,
     help=f"Put the results into generated/<gpu>/{RESULTS}, in place of those of the same models, "
-    "layout and routing.",
+    "variant and routing.",
 )
 @click.option(
     "--readme",
@@ -76,9 +74,7 @@ def bench(
     trace_file: Path | None,
     schedule: Schedule | None,
     token_tile: int,
-    layout: Layout,
-    router: Router,
-    pdl: bool,
+    variant: Variant,
     write: bool,
     readme: Path | None,
     form: str,
@@ -86,12 +82,8 @@ def bench(
     """Time kernels on cold weights, beside the stream floor of the same run.
 
     Takes the dispatched kernels, or the one of --schedule. Each is validated before it is timed.
-    With --router weight or --pdl the same schedules are compiled as that variant and timed beside
-    the usual ones; separate_us is torch's GEMM and the usual kernel together.
+    What a variant costs is for bench-variants to say.
     """
-    variant = router != "logits" or pdl
-    if write and variant:
-        raise click.UsageError("--write is for dispatched kernels: leave --router and --pdl away")
     if write and schedule:
         raise click.UsageError("--write is for dispatched kernels: leave --schedule away")
     if write and trace_file:
@@ -107,27 +99,16 @@ def bench(
     from monomoe_gen import dispatch, jobs, remeasure
 
     device = remeasure.require_device()
-    targets = targets_of(device, shapes, tokens, schedule, token_tile, layout)
-    if variant:
-        targets += [remeasure.variant_target(t, device, router, pdl) for t in targets]
+    targets = targets_of(device, shapes, tokens, schedule, token_tile, variant)
     timed = jobs.compile_floors(device).timed(timing.FULL)
     measured, code = measure_all(targets, routings, timed, trace_file=trace_file)
     good = [m for m in measured if m.cell.status == "ok"]
     results = [remeasure.result(m.target.spec, m.cell, m.routing) for m in good]
     rows = [asdict(r) for r in results]
-    if variant:
-        for row, m in zip(rows, good, strict=True):
-            row |= {"variant": " ".join(m.target.spec.variants), "separate_us": m.cell.separate_us}
     print_rows(
         sorted(rows, key=lambda r: (r["model"], routings.index(r["routing"]), r["tokens"])),
         form,
-        {
-            "time_us": ".2f",
-            "floor_us": ".2f",
-            "ratio": ".2f",
-            "cosine": ".5f",
-            "separate_us": ".2f",
-        },
+        {"time_us": ".2f", "floor_us": ".2f", "ratio": ".2f", "cosine": ".5f"},
     )
     if good:
         reuse = min(m.cell.reuse_bytes or 0 for m in good)
@@ -161,17 +142,17 @@ def targets_of(
     tokens: Sequence[int],
     schedule: Schedule | None,
     token_tile: int,
-    layout: Layout,
+    variant: Variant,
 ) -> list[Target]:
     """The dispatched kernels of ``shapes`` (none: of all), or the one of ``schedule``."""
     from monomoe_gen import dispatch, remeasure
 
     if schedule is None:
         folder = dispatch.table_folder(device.slug)
-        return remeasure.dispatched_targets(folder, [s.name for s in shapes], tokens, layout)
+        return remeasure.dispatched_targets(folder, [s.name for s in shapes], tokens, variant)
     if len(shapes) != 1:
         raise click.UsageError("--schedule needs exactly one --model")
-    return [remeasure.schedule_target(shapes[0], schedule, device, tokens, token_tile, layout)]
+    return [remeasure.schedule_target(shapes[0], schedule, device, tokens, token_tile, variant)]
 
 
 @dataclass(frozen=True)
@@ -190,6 +171,7 @@ def measure_all(
     weights: Weights | None = None,
     finish: Finish | None = None,
     trace_file: Path | None = None,
+    until: float = math.inf,
 ) -> tuple[list[Measured], int | None]:
     """All cells in order, and the exit code if one of them is not ok or is missing.
 
@@ -197,6 +179,8 @@ def measure_all(
     ``trace_file`` holds the captured routing that ``routings`` names.
     ``finish`` asks for comparisons, and hears of every model when it is done: the GPU, what came of
     its kernels, and the seconds that they took.
+    No model is begun that, if it takes as long as the longest so far, would end after ``until`` of
+    `time.monotonic`.
     """
     from monomoe_gen import jobs, protocol
     from monomoe_gen.sandbox import Sandbox
@@ -205,9 +189,14 @@ def measure_all(
     code = None
     cells = len(routings) * sum(len(target.tokens) for target in targets)
     by_model = groupby(sorted(targets, key=_model), key=_model)
+    longest = 0.0
+    left: list[str] = []
     with Sandbox() as box, progress("measuring", cells) as step:
-        for _, group in by_model:
+        for model, group in by_model:
             began = time.monotonic()
+            if left or began + longest > until:
+                left.append(model)
+                continue
             outcomes: list[tuple[Target, Outcome]] = []
             for target, routing in product(group, routings):
                 first = routing == routings[0]
@@ -227,7 +216,6 @@ def measure_all(
                     timed=timed,
                     weights=weights,
                     report=finish is not None,
-                    logits_kernel=target.logits_image,
                     trace_file=trace_file,
                 )
                 outcome = box.measure(request, hear)
@@ -243,8 +231,11 @@ def measure_all(
                 if outcome.status != "ok":
                     code = code or FAILED
                     say(f"{target.spec.id}: {outcome.status}: {outcome.message}")
+            longest = max(longest, time.monotonic() - began)
             if finish:
                 finish(box.env, outcomes, time.monotonic() - began)
+    if left:
+        say(f"the time is over; not measured: {', '.join(left)}")
     return measured, code
 
 

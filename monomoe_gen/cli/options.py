@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable
@@ -15,13 +16,16 @@ from monomoe_gen import objective as objectives
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.objective import ROUTINGS as TIMED_ROUTINGS
 from monomoe_gen.objective import Objective
-from monomoe_gen.schedule import LAYOUTS, ROUTERS, TOKEN_TILES, Schedule
+from monomoe_gen.schedule import LAYOUTS, ROUTERS, TOKEN_TILES, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape, load_shape
+from monomoe_gen.variant import Variant
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class _ModelType(click.ParamType):
+class ModelType(click.ParamType):
+    """The name or file of a shape."""
+
     name = "model"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Shape:
@@ -102,7 +106,7 @@ def model_option(required: bool = True) -> Decorator:
     return click.option(
         "--model",
         "shape",
-        type=_ModelType(),
+        type=ModelType(),
         required=required,
         help="Name of a shape, or the path of a shape file.",
     )
@@ -113,7 +117,7 @@ def models_option(default: str) -> Decorator:
     return click.option(
         "--model",
         "shapes",
-        type=_ModelType(),
+        type=ModelType(),
         multiple=True,
         help=f"Name or file of a shape; may be repeated. Default: {default}.",
     )
@@ -228,6 +232,20 @@ pdl_option = click.option(
     is_flag=True,
     help="Programmatic dependent launch: begin before the kernel ahead has ended.",
 )
+
+
+def variant_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--layout``, ``--router`` and ``--pdl`` as ``variant``."""
+
+    @functools.wraps(command)
+    def with_variant(*args: Any, layout: Layout, router: Router, pdl: bool, **others: Any) -> Any:
+        return command(*args, variant=Variant(layout, router, pdl), **others)
+
+    for option in (pdl_option, router_option, layout_option):
+        option(with_variant)
+    return with_variant
+
+
 device_option = click.option(
     "--device",
     type=_DeviceType(),

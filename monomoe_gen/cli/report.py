@@ -30,8 +30,8 @@ from monomoe_gen.shapes import Shape
     type=click.Path(exists=True, path_type=Path),
     multiple=True,
     metavar="PATH",
-    help="Show this SVG, which `trace` or `draw` wrote, or all of a folder; may be repeated. "
-    "Default: those in templates/traces.",
+    help="Show this SVG, which `trace` or `draw` wrote, or the .trace.json of `trace` beside the "
+    "model, or all of a folder; may be repeated. Default: those in templates/traces.",
 )
 def report(
     shapes: tuple[Shape, ...], device: Device, output: Path, timelines: tuple[Path, ...]

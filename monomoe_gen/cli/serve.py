@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monomoe_gen.cli.options import TokensType, device_option
+from monomoe_gen.cli.options import TokensType, device_option, variant_options
 from monomoe_gen.cli.output import format_option, print_rows, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.shapes import load_shape
+from monomoe_gen.variant import USUAL, Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.dispatch import Entry, Kernel
@@ -30,12 +31,14 @@ _FOR_PROGRAMS = ("capacity", "registers", "shared_bytes", "compiler")
     help="Answer as the runtime would: which kernel serves these token counts of MODEL, and why.",
 )
 @click.option("--records", is_flag=True, help="Print every measurement of MODEL, failures too.")
+@variant_options
 @device_option
 @format_option
 def show(
     model: str | None,
     tokens: tuple[int, ...] | None,
     records: bool,
+    variant: Variant,
     device: Device,
     form: str,
 ) -> None:
@@ -49,10 +52,12 @@ def show(
         raise click.UsageError("--tokens and --records need a MODEL")
     if tokens and records:
         raise click.UsageError("give --tokens or --records, not both")
+    if variant != USUAL and not tokens:
+        raise click.UsageError("--layout, --router and --pdl say which kernels --tokens is about")
     if records:
         print_rows(_records(device, str(model)), form, US)
         return
-    rows = _entries(device, model, tokens)
+    rows = _entries(device, model, tokens, variant)
     if form == "table":
         rows = [_for_reading(row, model) for row in rows]
         if model:
@@ -61,21 +66,21 @@ def show(
 
 
 def _entries(
-    device: Device, model: str | None, tokens: tuple[int, ...] | None
+    device: Device, model: str | None, tokens: tuple[int, ...] | None, variant: Variant
 ) -> list[dict[str, Any]]:
     from monomoe_gen import dispatch
 
     table = dispatch.load(dispatch.table_folder(device.slug))
     published = _published(device)
     if model and tokens:
-        matches = [dispatch.lookup(table, model, count) for count in tokens]
+        matches = [dispatch.lookup(table, model, count, variant) for count in tokens]
         return [
             {"tokens": count, "how": match.how, **_entry(match.entry, match.kernel, published)}
             for count, match in zip(tokens, matches, strict=True)
         ]
-    if model:
-        dispatch.lookup(table, model, 1)
     entries = [entry for entry in table.entries if model in (None, entry.model)]
+    if model and not entries:
+        dispatch.lookup(table, model, 1)  # raises, and says what there is
     return [_entry(entry, table.kernel(entry), published) for entry in entries]
 
 
@@ -137,6 +142,8 @@ def _entry(
         "faster": _ratio(other, entry.time_us),
         "schedule": kernel.schedule.id,
         "layout": kernel.layout,
+        "router": kernel.router,
+        "pdl": kernel.pdl,
         "registers": kernel.registers,
         "shared_bytes": kernel.shared_bytes,
         "compiler": kernel.compiler,
@@ -156,6 +163,8 @@ def _records(device: Device, model: str) -> list[dict[str, Any]]:
             "routing": r.routing,
             "schedule": Schedule.from_dict(r.schedule).id,
             "layout": r.layout,
+            "router": r.router,
+            "pdl": r.pdl,
             "stage": r.stage,
             "status": r.status,
             "time_us": r.time_us.median if r.time_us else None,

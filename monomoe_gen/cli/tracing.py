@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monomoe_gen.cli.options import (
+    TokensType,
     layout_option,
     model_option,
     routing_option,
@@ -15,11 +16,11 @@ from monomoe_gen.cli.options import (
     token_tile_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
-from monomoe_gen.schedule import TOKEN_TILES, Layout, Schedule
+from monomoe_gen.schedule import Layout, Schedule
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
-    from monomoe_gen.trace import Trace
+    from monomoe_gen.tracing import Recording
 
 TIMES = tuple(f"{when}_{what}" for when in ("first", "last") for what in ("min", "median", "max"))
 MOST_LAUNCHES = 32  # of the graph that is traced
@@ -29,9 +30,9 @@ MOST_LAUNCHES = 32  # of the graph that is traced
 @model_option()
 @click.option(
     "--tokens",
-    type=click.IntRange(1, max(TOKEN_TILES)),
+    type=TokensType(),
     required=True,
-    help="Tokens of a launch.",
+    help="Token counts, comma separated; each is a trace.",
 )
 @schedule_option(required=False)
 @token_tile_option
@@ -53,24 +54,32 @@ MOST_LAUNCHES = 32  # of the graph that is traced
     show_default=True,
     help="Folder for the files.",
 )
+@click.option(
+    "--perfetto/--no-perfetto",
+    default=True,
+    show_default=True,
+    help="Also write every mark of every CTA, for ui.perfetto.dev: megabytes.",
+)
 @format_option
 def trace(
     shape: Shape,
-    tokens: int,
+    tokens: tuple[int, ...],
     schedule: Schedule | None,
     token_tile: int,
     layout: Layout,
     routing: str,
     launches: int,
     folder: Path,
+    perfetto: bool,
     form: str,
 ) -> None:
     """Show what every warp of a kernel does, microsecond by microsecond.
 
     Compiles the dispatched kernel, or the one of --schedule, with time stamps and launches it on
-    cold weights. Writes an SVG timeline of three CTAs and a trace of all of them for
-    ui.perfetto.dev. Prints when each event happens in a CTA for the first and the last time, over
-    the CTAs, in microseconds since the first CTA started.
+    cold weights. Writes an SVG timeline of three CTAs, the same as JSON, which `draw --with` puts
+    next to a model, and a trace of all CTAs for ui.perfetto.dev. Prints when each event happens in
+    a CTA for the first and the last time, over the CTAs, in microseconds since the first CTA
+    started.
     """
     from monomoe_gen import protocol, remeasure, tracing
     from monomoe_gen.sandbox import Sandbox
@@ -78,31 +87,37 @@ def trace(
     device = remeasure.require_device()
     if schedule:
         spec = tracing.schedule_spec(shape, schedule, device, token_tile, layout)
+        specs = dict.fromkeys(tokens, spec)
     else:
-        spec = tracing.dispatched_spec(device, shape.name, tokens, layout)
+        specs = {n: tracing.dispatched_spec(device, shape.name, n, layout) for n in tokens}
+    recordings = []
     with progress("tracing", None) as step, Sandbox() as box:
 
         def hear(event: protocol.Event) -> None:
             if isinstance(event, protocol.Stage):
                 step(event.name)
 
-        recording = tracing.record(spec, device, tokens, routing, launches, box, hear)
-    print_rows(_rows(recording.typical), form, dict.fromkeys(TIMES, ".2f"))
-    for fact in recording.provenance.values():
-        say(fact)
-    for path in tracing.write(recording, folder):
-        say(f"wrote {path}")
+        for n, spec in specs.items():
+            recordings.append(tracing.record(spec, device, n, routing, launches, box, hear))
+    rows = [row for recording in recordings for row in _rows(recording)]
+    print_rows(rows, form, dict.fromkeys(TIMES, ".2f"))
+    for recording in recordings:
+        for fact in recording.provenance.values():
+            say(fact)
+        for path in tracing.write(recording, folder, perfetto):
+            say(f"wrote {path}")
 
 
-def _rows(launch: Trace) -> list[dict[str, Any]]:
+def _rows(recording: Recording) -> list[dict[str, Any]]:
     from monomoe_gen.trace_summary import summarize
 
     rows = []
-    for row in summarize(launch):
+    for row in summarize(recording.typical):
         spreads = (row.first, row.last)
         times = [us for s in spreads for us in (s.minimum, s.median, s.maximum)]
         rows.append(
             {
+                "tokens": recording.tokens,
                 "role": row.role.value,
                 "event": row.event.label,
                 "ctas": row.ctas,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,47 +9,52 @@ import click
 
 from monomoe_gen.cli.options import (
     DurationType,
+    ModelType,
     PercentType,
     captured_routing,
-    layout_option,
-    model_option,
     objective_option,
     refuse_beside,
     routing_option,
     routing_weights,
     tokens_option,
     trace_file_option,
+    variant_options,
 )
-from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
-from monomoe_gen.device import DEFAULT, KNOWN, Device, current_device, equal_gpus
-from monomoe_gen.errors import ShapeError
+from monomoe_gen.cli.output import format_option, print_rows, say
+from monomoe_gen.cli.tuning_run import cluster_gpus, own_gpus, run
+from monomoe_gen.errors import MonomoeError, ShapeError
 from monomoe_gen.objective import Objective
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
-from monomoe_gen.schedule import Layout
-from monomoe_gen.shapes import Shape, list_shapes
+from monomoe_gen.shapes import Shape, load_shape
+from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
-    from monomoe_gen.campaign import Plan, Progress, Report
-    from monomoe_gen.sandbox import Box, Sandbox
+    from monomoe_gen.campaign import Report
 
-    Found = tuple[Device | None, Sequence[Callable[[], Box]]]
-
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 DEFAULT_BUDGET_S = 600.0
 FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), ".2f")
 
 
 @click.command()
-@model_option()
+@click.option(
+    "--model",
+    "shapes",
+    type=ModelType(),
+    multiple=True,
+    required=True,
+    help="Name of a shape, or the path of a shape file; may be repeated: one after another, in the "
+    "same GPU workers.",
+)
 @tokens_option
 @click.option(
     "--budget",
     "budget_s",
     type=DurationType(),
-    help="Time to spend, such as 5m; 'none' measures the whole space. Default: 10m, or none with "
-    "--trials.",
+    help="Time to spend on a model, such as 5m; 'none' measures the whole space. Default: 10m, or "
+    "none with --trials or --from-winners.",
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
@@ -61,7 +64,7 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     "and let the weighted mean of their times decide; the search itself is for uniform routing. A "
     "later run or `emit` without it chooses by uniform routing again."
 )
-@layout_option
+@variant_options
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
@@ -94,6 +97,14 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     "those timed; 'none' times all, as does a run of the whole space.",
 )
 @click.option(
+    "--from-winners",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Try only the N best recorded schedules, of each token count, of the kernels that these "
+    "are a variant of (packed weights, logits given, fp8 activations), with short finals: seconds "
+    "instead of minutes.",
+)
+@click.option(
     "--gpus",
     type=click.Choice(["one", "all"]),
     help="Measure on the first visible GPU, or on all of them at once. Default: one, but all with "
@@ -112,24 +123,31 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     help="The Ray cluster, with --executor ray. Default: what RAY_ADDRESS names, else that of this "
     "host, else one is started for the run.",
 )
+@click.option(
+    "--screen-only",
+    is_flag=True,
+    help="Leave out finals and confirmation: quick, and the table states screening times.",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what the database already knows.")
 @format_option
 def tune(
-    shape: Shape,
+    shapes: tuple[Shape, ...],
     tokens: tuple[int, ...],
     budget_s: float | None,
     trials: int | None,
     routing: str,
     trace_file: Path | None,
     objective: Objective | None,
-    layout: Layout,
+    variant: Variant,
     seed: int,
     sampler: str,
     simulate: int,
     prune: float | None,
+    from_winners: int | None,
     gpus: str | None,
     executor: str,
     ray_address: str | None,
+    screen_only: bool,
     fresh: bool,
     form: str,
 ) -> int | None:
@@ -142,7 +160,9 @@ def tune(
     tuning_db/ and generated/ lie in the folder that MONOMOE_DATA names; by default in the checkout,
     or for an installed package in the user's data folder, which `doctor` prints.
     """
-    _require_known(shape)
+    shapes = tuple(dict.fromkeys(shapes))
+    for shape in shapes:
+        _require_known(shape)
     from monomoe_gen.campaign import Plan
 
     if ray_address and executor != "ray":
@@ -154,85 +174,63 @@ def tune(
         shares = ", ".join(f"{name} {weight:.2g}" for name, weight in weights.items())
         say(f"objective: {', '.join(map(str, tokens))} tokens; {shares}")
     if trace_file:
-        routing = captured_routing(trace_file, shape)
+        if len(shapes) > 1:
+            raise click.UsageError("--routing-trace is of one model: give exactly one --model")
+        routing = captured_routing(trace_file, shapes[0])
         say(f"captured routing, recorded as {routing}")
-    if budget_s is None and trials is None:
+    if budget_s is None and trials is None and from_winners is None:
         budget_s = DEFAULT_BUDGET_S
-    plan = Plan(
-        shape=shape,
-        tokens=tokens,
-        budget_s=budget_s or None,
-        trials=trials,
-        routing=routing,
-        trace_file=trace_file,
-        layout=layout,
-        seed=seed,
-        fresh=fresh,
-        sampler=sampler,
-        simulate=simulate,
-        prune=prune,
-        weights=weights,
-    )
+    plans = [
+        Plan(
+            shape=shape,
+            tokens=tokens,
+            budget_s=budget_s or None,
+            trials=trials,
+            routing=routing,
+            trace_file=trace_file,
+            variant=variant,
+            seed=seed,
+            fresh=fresh,
+            sampler=sampler,
+            simulate=simulate,
+            prune=prune,
+            screen_only=screen_only,
+            from_winners=from_winners,
+            weights=weights,
+        )
+        for shape in shapes
+    ]
+    rows: list[dict[str, Any]] = []
+    failed = interrupted = False
     if executor == "ray":
-        report = _run(plan, _cluster_gpus(ray_address, 1 if gpus == "one" else None))
+        found = cluster_gpus(ray_address, 1 if gpus == "one" else None)
     else:
-        report = _run(plan, _own_gpus(gpus == "all"))
-    print_rows(_rows(report), form, FORMATS)
-    _summarize(report)
-    return INTERRUPTED if report.interrupted else None
+        found = own_gpus(gpus == "all", len(plans) > 1)
+    for plan, report in run(plans, found):
+        if isinstance(report, MonomoeError):
+            failed = True
+            say(f"{plan.shape.name}: {report}")
+            continue
+        rows += [{"model": plan.shape.name, **row} for row in _rows(report)]
+        _summarize(report)
+        interrupted = report.interrupted
+    print_rows(rows, form, FORMATS)
+    return INTERRUPTED if interrupted else FAILED if failed else None
 
 
 def _require_known(shape: Shape) -> None:
     """The dispatch table finds a shape by its name: better to fail now than after the search."""
-    if shape not in list_shapes():
+    try:
+        known = load_shape(shape.name) == shape
+    except ShapeError:
+        known = False
+    if not known:
         raise ShapeError(
             shape.name,
             "",
             f"is not the known shape of that name; copy its file to {home() / 'shapes'} as "
             f"{shape.name}.yaml, so that the dispatch table can refer to it",
         )
-
-
-def _run(plan: Plan, gpus: AbstractContextManager[Found]) -> Report:
-    with progress_bar() as update, gpus as (device, sandboxes):
-
-        def observe(progress: Progress) -> None:
-            update(progress.stage, progress.done, progress.total, progress.note)
-
-        if device is None:
-            from monomoe_gen.replay import replay
-
-            return replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
-        from monomoe_gen import tune as tuner
-
-        first, *others = sandboxes
-        return tuner.tune(plan, device, say=say, observe=observe, sandbox=first, others=others)
-
-
-@contextmanager
-def _own_gpus(every: bool) -> Iterator[Found]:
-    """The kind of GPU that this host has, and what opens a sandbox on the first one or on each."""
-    from monomoe_gen.sandbox import Sandbox
-
-    device = current_device()
-    yield device, [_sandbox_of(gpu) for gpu in equal_gpus()] if device and every else [Sandbox]
-
-
-@contextmanager
-def _cluster_gpus(address: str | None, most: int | None) -> Iterator[Found]:
-    """The same for a Ray cluster."""
-    from monomoe_gen import ray_executor
-
-    with ray_executor.gpus(address, most) as (device, sandboxes):
-        say(f"{len(sandboxes)} {device.name} of the Ray cluster")
-        yield device, sandboxes
-
-
-def _sandbox_of(gpu: str) -> Callable[[], Sandbox]:
-    from monomoe_gen.sandbox import Sandbox
-    from monomoe_gen.worker_process import ProcessWorker
-
-    return lambda: Sandbox(lambda: ProcessWorker(gpu=gpu))
 
 
 def _rows(report: Report) -> list[dict[str, Any]]:

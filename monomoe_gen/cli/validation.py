@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,15 +14,18 @@ import click
 
 from monomoe_gen.cli.measure import WRONG, measure_all, targets_of
 from monomoe_gen.cli.options import (
-    layout_option,
+    DurationType,
     models_option,
     schedule_option,
     token_tile_option,
     tokens_option,
+    variant_options,
 )
 from monomoe_gen.cli.output import format_option, print_rows, say
-from monomoe_gen.schedule import Layout, Schedule
+from monomoe_gen.device import Device
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import Shape
+from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.protocol import Cell, Env, Weights
@@ -48,7 +53,7 @@ class _ShardType(click.ParamType):
 @tokens_option
 @schedule_option(required=False)
 @token_tile_option
-@layout_option
+@variant_options
 @click.option(
     "--weights",
     "files",
@@ -76,17 +81,38 @@ class _ShardType(click.ParamType):
     help="Write <model>.json and <model>.md of every model into this folder, each when its model "
     "is done. Without DIR: generated/<gpu>/validation.",
 )
+@click.option(
+    "--shipped",
+    is_flag=True,
+    help="Every shape that ships, or any --model: what is not dispatched is compiled with the "
+    "schedule that the cost model predicts fastest.",
+)
+@click.option(
+    "--missing",
+    is_flag=True,
+    help="With --report: leave out models whose report there passes, and is of the same kernels.",
+)
+@click.option(
+    "--budget",
+    "budget_s",
+    type=DurationType(),
+    default="none",
+    help="Begin no further model when it may take longer than that, such as 4m. Default: none.",
+)
 @format_option
 def validate(
     shapes: tuple[Shape, ...],
     tokens: tuple[int, ...],
     schedule: Schedule | None,
     token_tile: int,
-    layout: Layout,
+    variant: Variant,
     files: tuple[Path, ...],
     layer: int | None,
     shard: tuple[int, int] | None,
     folder: str | None,
+    shipped: bool,
+    missing: bool,
+    budget_s: float,
     form: str,
 ) -> int | None:
     """Run kernels on known inputs and compare with both references.
@@ -98,6 +124,7 @@ def validate(
     dequantized and with unquantized weights, the same of the published quantized operator, and how
     closely the kernel follows the reference that rounds where it rounds.
     """
+    until = time.monotonic() + budget_s if budget_s else math.inf
     from monomoe_gen import dispatch, validation_report
     from monomoe_gen.remeasure import require_device
 
@@ -106,32 +133,83 @@ def validate(
             "--report needs drawn weights, since a checkpoint holds no unquantized ones: leave "
             "--report or --weights away"
         )
+    if shipped and schedule:
+        raise click.UsageError("--shipped chooses schedules: leave --schedule away")
+    if missing and folder is None:
+        raise click.UsageError("--missing looks into the folder of --report: give it too")
     weights = _weights(shapes, files, layer, shard)
     device = require_device()
-    targets = targets_of(device, shapes, tokens, schedule, token_tile, layout)
+    if shipped:
+        targets = _shipped_targets(device, shapes, tokens, token_tile, variant)
+    else:
+        targets = targets_of(device, shapes, tokens, schedule, token_tile, variant)
+    place = Path(folder or "")
+    if folder == _DEFAULT_FOLDER:
+        place = dispatch.writable_folder(device.slug) / validation_report.FOLDER
+    if missing:
+        targets = _not_covered(targets, place, device)
+        if not targets:
+            say(f"nothing to do: {place} has a report of every kernel")
+            return None
     failed = []
 
     def finish(env: Env, outcomes: Sequence[tuple[Target, Outcome]], seconds: float) -> None:
         report = _report(env, outcomes)
-        default = folder == _DEFAULT_FOLDER
-        place = (
-            dispatch.writable_folder(device.slug) / validation_report.FOLDER
-            if default
-            else Path(str(folder))
-        )
         page = validation_report.write(place, report)
         problems = report.problems
         failed.extend(problems)
         verdict = f"FAIL: {problems[0]}" if problems else "pass"
         say(f"{report.shape.name}: {len(report.cases)} cases, {seconds:.1f} s, {page}: {verdict}")
 
-    measured, code = measure_all(
-        targets, ("uniform",), None, weights, finish if folder is not None else None
-    )
+    reporting = finish if folder is not None else None
+    measured, code = measure_all(targets, ("uniform",), None, weights, reporting, until=until)
     code = code or (WRONG if failed else None)
     rows = [row for m in measured for row in _verdict_rows(m.target, m.cell)]
     print_rows(rows, form, {"cosine": ".6f", "rel_l2": ".2e", "mirror_rel_l2": ".2e"})
     return code
+
+
+def _shipped_targets(
+    device: Device,
+    shapes: Sequence[Shape],
+    tokens: Sequence[int],
+    token_tile: int,
+    variant: Variant,
+) -> list[Target]:
+    """The kernels of ``shapes`` (none: of all that ship), dispatched or not."""
+    from monomoe_gen import dispatch
+    from monomoe_gen.remeasure import dispatched_targets, untuned_targets
+    from monomoe_gen.shapes import list_shapes
+
+    folder = dispatch.table_folder(device.slug)
+    tuned = {e.model for e in dispatch.load(folder).entries if Variant.of(e) == variant}
+    wanted = shapes or list_shapes()
+    given = [shape.name for shape in wanted if shape.name in tuned]
+    others = [shape for shape in wanted if shape.name not in tuned]
+    targets = dispatched_targets(folder, given, tokens, variant) if given else []
+    if others:
+        say(f"not dispatched, so as predicted fastest: {', '.join(s.name for s in others)}")
+        targets += untuned_targets(others, device, tokens, token_tile, variant)
+    return targets
+
+
+def _not_covered(targets: Sequence[Target], place: Path, device: Device) -> list[Target]:
+    """The targets of the models whose report in ``place`` is of other kernels, or not there."""
+    from monomoe_gen.validation_report import covers
+
+    models: dict[str, list[Target]] = {}
+    for target in targets:
+        models.setdefault(target.spec.shape.name, []).append(target)
+    left: list[Target] = []
+    for model, own in models.items():
+        kernels = {n: _digest(target) for target in own for n in target.tokens}
+        if not covers(place / f"{model}.json", device.name, kernels):
+            left += own
+    return left
+
+
+def _digest(target: Target) -> str:
+    return hashlib.sha256(target.image.cubin).hexdigest()
 
 
 def _weights(
@@ -178,8 +256,7 @@ def _report(env: Env, outcomes: Sequence[tuple[Target, Outcome]]) -> Report:
         verdicts = {cell.tokens: (cell.status, cell.message) for cell in outcome.cells}
         for tokens in target.tokens:
             status, message = verdicts.get(tokens, (outcome.status, outcome.message))
-            digest = hashlib.sha256(target.image.cubin).hexdigest()
-            runs.append(Run(tokens, target.spec.id, digest, status, message))
+            runs.append(Run(tokens, target.spec.id, _digest(target), status, message))
         cases += [case for cell in outcome.cells for case in cell.cases]
     return Report(
         format=FORMAT,

@@ -1,7 +1,7 @@
 """Whether a server's MoE layer is one that the table has kernels for: decided before it is used.
 
 A server describes its layer in the words of `Described`; `covering_shape` answers with the table's
-shape, or says what is not covered.
+shape, or says what is not covered. `plan_for` is then the plan that serves the layer.
 """
 
 from __future__ import annotations
@@ -9,10 +9,15 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import torch
+
 from monomoe_gen.dispatch import Table
 from monomoe_gen.errors import NoKernel, ShapeError
+from monomoe_gen.plan import REQUIRE_TUNED, KernelTable, OnMissing, Plan, make_plan
 from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
+from monomoe_gen.torch_op import WORKSPACES
+from monomoe_gen.variant import Variant
 
 _SERVERS_OWN = ("name", "source", "logits_dtype")  # of a Shape, the fields that no layer has
 
@@ -66,7 +71,7 @@ def covering_shape(table: Table, layer: Described, layout: Layout = "raw") -> Sh
         raise NoKernel(asked, f"{error.field} {error.reason}") from None
     differences = {}
     for kernel in table.kernels:
-        if kernel.router == "logits":
+        if kernel.router == "logits" and not kernel.pdl:
             found = _difference(kernel.shape, wanted)
             if kernel.layout != layout:
                 found = found or f"layout ({kernel.layout}, asked for {layout})"
@@ -77,6 +82,35 @@ def covering_shape(table: Table, layer: Described, layout: Layout = "raw") -> Sh
         raise NoKernel(asked, "the table has no kernels that are given logits")
     _, name, found = min(differences.values())
     raise NoKernel(asked, f"the nearest kernels are those of {name}, which differ in {found}")
+
+
+def plan_for(
+    table: KernelTable,
+    shape: Shape,
+    device: torch.device,
+    layout: Layout = "raw",
+    on_missing: OnMissing = "error",
+) -> Plan:
+    """The plan of ``shape``, on a CUDA device with its kernels loaded and a workspace set aside.
+
+    Raises:
+        MonomoeError: kernels may not run on ``device``, or only exact ones may.
+    """
+    plan = make_plan(table, shape, on_missing, variant=Variant(layout))
+    if plan.require_tuned:
+        raise NoKernel(
+            shape.name, f"{REQUIRE_TUNED}=1 allows only exact token counts; a server has all"
+        )
+    if device.type == "cuda" and plan.prepare(device):
+        WORKSPACES.reserve(device, plan.half_bytes)
+    return plan
+
+
+def largest(plan: Plan) -> int:
+    """The most tokens that a kernel of ``plan`` takes."""
+    asked = plan.shape.name, plan.variant
+    entries = plan.table.table.entries
+    return max((e.capacity for e in entries if (e.model, e.variant) == asked), default=0)
 
 
 def _difference(have: Shape, wanted: Shape) -> str:

@@ -16,11 +16,8 @@ from typing import Any
 import torch
 
 from monomoe_gen.errors import MonomoeError, NoKernel
-from monomoe_gen.integrations.coverage import Described, covering_shape
-from monomoe_gen.plan import REQUIRE_TUNED, KernelTable, Plan, make_plan
+from monomoe_gen.integrations.coverage import Described, covering_shape, largest, plan_for
 from monomoe_gen.runtime import load_table
-from monomoe_gen.shapes import Shape
-from monomoe_gen.torch_op import WORKSPACES
 
 SWITCH = "MONOMOE_VLLM"
 TABLE = "MONOMOE_TABLE"
@@ -63,8 +60,6 @@ def choose(method: Any, layer: Any) -> type | None:
     except MonomoeError as error:
         say(f"leaves experts to vLLM: {error}")
         return None
-    from monomoe_gen.integrations.vllm_experts import largest
-
     plan, to = experts.plan, largest(experts.plan)
     say(
         f"serves experts of {plan.shape.name} for 1 to {to} tokens with the kernels of "
@@ -153,7 +148,8 @@ def _experts(method: Any, layer: Any) -> Any:
     folder = os.environ.get(TABLE)
     table = load_table(Path(folder) if folder else None)
     shape = covering_shape(table.table, describe(layer))
-    experts = experts_class(plan_for(table, shape, on_cpu), on_cpu)
+    device = torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
+    experts = experts_class(plan_for(table, shape, device), on_cpu)
     weight_key = create_fp8_quant_key(static=True, group_shape=GroupShape(*method.moe_block_shape))
     supported, reason = experts.is_supported_config(
         experts,
@@ -165,24 +161,6 @@ def _experts(method: Any, layer: Any) -> Any:
     if not supported:
         raise NoKernel(shape.name, str(reason))
     return experts
-
-
-def plan_for(table: KernelTable, shape: Shape, on_cpu: bool) -> Plan:
-    """The plan of ``shape``, with its kernels loaded and a workspace set aside.
-
-    Raises:
-        MonomoeError: kernels may not run here, or only exact ones may.
-    """
-    plan = make_plan(table, shape, layout="raw")
-    if plan.require_tuned:
-        raise NoKernel(
-            shape.name, f"{REQUIRE_TUNED}=1 allows only exact token counts; a server has all"
-        )
-    if not on_cpu:
-        device = torch.device("cuda", torch.cuda.current_device())
-        plan.prepare(device)
-        WORKSPACES.reserve(device, plan.half_bytes)
-    return plan
 
 
 def _captures_experts() -> bool:

@@ -22,6 +22,7 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import (
 from vllm.platforms import current_platform
 
 from monomoe_gen import torch_op  # noqa: F401  registers the operator
+from monomoe_gen.integrations.coverage import largest
 from monomoe_gen.plan import Plan
 
 ROUTING = {  # (scoring, renormalize, expert bias) -> vLLM's names of it
@@ -173,13 +174,6 @@ class MonomoeExperts(mk.FusedMoEExpertsMonolithic):
 def experts_class(plan: Plan, on_cpu: bool = False) -> type[MonomoeExperts]:
     """The class of experts that ``plan`` serves; vLLM wants a class, and makes the objects."""
     return type("MonomoeExperts", (MonomoeExperts,), {"plan": plan, "on_cpu": on_cpu})
-
-
-def largest(plan: Plan) -> int:
-    """The most tokens that a kernel of ``plan`` takes."""
-    asked = plan.shape.name, plan.layout, plan.router
-    entries = plan.table.table.entries
-    return max((e.capacity for e in entries if (e.model, e.layout, e.router) == asked), default=0)
 
 
 def vllm_router(plan: Plan, bias: Tensor | None) -> Any:

@@ -13,6 +13,7 @@ from monomoe_gen.pages.analysis import ModelData
 from monomoe_gen.report import read_anchors, read_results
 from monomoe_gen.shapes import Shape, list_shapes
 from monomoe_gen.space import removal_counts
+from monomoe_gen.variant import USUAL, Variant
 
 
 def load_models(
@@ -37,14 +38,14 @@ def load_models(
     models = []
     for shape in shapes or list_shapes():
         path = tuning_db.database_path(device.slug, shape.name, database)
-        records = [r for r in tuning_db.read(path) if r.layout == "packed"]
+        records = [r for r in tuning_db.read(path) if Variant.of(r) == USUAL]
         if any(r.time_us and r.routing == "uniform" for r in records):
             published = anchors["shapes"].get(shape.name, {})
             models.append(
                 ModelData(
                     shape,
                     records,
-                    [r for r in results if (r.model, r.layout) == (shape.name, "packed")],
+                    [r for r in results if (r.model, Variant.of(r)) == (shape.name, USUAL)],
                     {int(tokens): figures for tokens, figures in published.items()},
                     removal_counts(shape, device),
                     studies.get(shape.name),

@@ -158,8 +158,9 @@ def _timelines(timelines: Mapping[str, str]) -> Section:
         for i, (title, svg) in enumerate(timelines.items())
     ]
     remark = (
-        "Launches as they were traced or, where they say so, as the cost model draws them. In a "
-        "trace a row is a warp, pale while it waits; its colour tells what it is for."
+        "Launches as they were traced and, where they say so, as the cost model draws them. In a "
+        "trace a row is a warp, pale while it waits; its colour tells what it is for. A model "
+        "beside a trace has one row a role, on the same axis."
     )
     return Section("timelines", "Timelines", remark, blocks, legend())
 

@@ -1,4 +1,4 @@
-"""Timelines that `trace` and `draw` wrote: found, checked, titled, and their legend."""
+"""Timelines that `trace` and `draw` wrote: found, checked, titled, paired, and their legend."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from monomoe_gen import trace_file
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.paths import data_dir
-from monomoe_gen.timeline import COLOURS
+from monomoe_gen.role_rows import COLOURS
+from monomoe_gen.side_by_side import side_by_side_svg
 from monomoe_gen.trace import ROLE_WARPS, Role
 
 SHIPPED = "traces"
@@ -33,17 +35,18 @@ def legend() -> Mapping[str, str]:
 
 
 def read_timelines(paths: Sequence[Path], models: Sequence[str]) -> dict[str, str]:
-    """SVG texts by title: of the files ``paths``, and of all ``.svg`` files of folders in it.
+    """SVG texts by title: of the files ``paths``, and of all timelines of folders in it.
 
+    A launch that was kept as JSON is drawn beside the model, in place of the SVG of its name.
     Without ``paths`` those that ship with the kernel, as far as they are of ``models``.
 
     Raises:
-        MonomoeError: a folder without a timeline, or a file that is no SVG.
+        MonomoeError: a folder without a timeline, or a file that is no SVG and no kept launch.
         OSError: a file that cannot be read.
     """
     files: list[Path] = []
     for path in paths:
-        found = sorted(path.glob("*.svg")) if path.is_dir() else [path]
+        found = _of_folder(path) if path.is_dir() else [path]
         if not found:
             raise MonomoeError(
                 f"{path} holds no .svg file; `monomoe-gen trace -o {path}` writes one on a GPU, "
@@ -51,15 +54,29 @@ def read_timelines(paths: Sequence[Path], models: Sequence[str]) -> dict[str, st
             )
         files += found
     if not paths:
-        shipped = sorted((data_dir("templates") / SHIPPED).glob("*.svg"))
-        files = [p for p in shipped if any(p.stem.startswith(f"{m}-b") for m in models)]
-    texts = {path: path.read_text(encoding="utf-8") for path in dict.fromkeys(files)}
+        shipped = _of_folder(data_dir("templates") / SHIPPED)
+        files = [p for p in shipped if any(p.name.startswith(f"{m}-b") for m in models)]
+    texts = {path: _svg(path) for path in dict.fromkeys(files)}
     titles = {path: _title(path, text) for path, text in texts.items()}
     counts = Counter(titles.values())
     return {
         titles[path] if counts[titles[path]] == 1 else f"{titles[path]}: {path}": text
         for path, text in texts.items()
     }
+
+
+def _of_folder(folder: Path) -> list[Path]:
+    """Its timelines in order: of each name the kept launch, else the SVG."""
+    found = {path.name.removesuffix(".svg"): path for path in folder.glob("*.svg")}
+    kept = folder.glob(f"*{trace_file.SUFFIX}")
+    found |= {path.name.removesuffix(trace_file.SUFFIX): path for path in kept}
+    return [path for _, path in sorted(found.items())]
+
+
+def _svg(path: Path) -> str:
+    if path.name.endswith(trace_file.SUFFIX):
+        return side_by_side_svg(trace_file.read(path))
+    return path.read_text(encoding="utf-8")
 
 
 def _title(path: Path, text: str) -> str:

@@ -56,9 +56,6 @@ MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
     return v;
 }
 
-// Returns the old value.
-MONOMOE_DEVICE u32 shared_atomic_add(u32* address, u32 value) { return atomicAdd(address, value); }
-
 // Inputs nobody writes during the launch.
 template <typename T>
 MONOMOE_DEVICE T load_input(const T* address) {

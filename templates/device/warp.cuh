@@ -10,7 +10,6 @@ constexpr u32 kAllLanes = 0xffffffffu;
 MONOMOE_DEVICE u32 shuffle(u32 value, u32 source) { return __shfl_sync(kAllLanes, value, source); }
 MONOMOE_DEVICE float shuffle(float value, u32 source) { return __shfl_sync(kAllLanes, value, source); }
 MONOMOE_DEVICE float shuffle_xor(float value, u32 mask) { return __shfl_xor_sync(kAllLanes, value, mask); }
-MONOMOE_DEVICE u32 shuffle_up(u32 value, u32 delta) { return __shfl_up_sync(kAllLanes, value, delta); }
 MONOMOE_DEVICE u32 ballot(bool predicate) { return __ballot_sync(kAllLanes, predicate); }
 MONOMOE_DEVICE bool all(bool predicate) { return __all_sync(kAllLanes, predicate); }
 MONOMOE_DEVICE u32 reduce_max(u32 value) { return __reduce_max_sync(kAllLanes, value); }

@@ -24,7 +24,8 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
     using Stage = schedule::DownStage;
     drain_partials(s, units);
     device::sync_named(kMmaBarrier, kMmaThreads);
-    store_partials(s.down, sums, warp, lane);
+#pragma unroll
+    for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
     device::sync_named(kMmaBarrier, kMmaThreads);
     const HandOff handoff = HandOff::of(args, s.epoch);
 #pragma unroll 1
@@ -37,7 +38,7 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
 #pragma unroll
         for (u32 c = 0; c < Stage::kContributions; ++c) {
             const auto from = Stage::contribution(tile, c);
-            sum += reinterpret_cast<const float*>(&s.down[from.warp][from.accumulator][token / 8][source_lane])[component];
+            sum += reinterpret_cast<const float*>(&s.down[token / 8][from.warp][from.accumulator][source_lane])[component];
         }
         const u32 column = share.stripe * schedule::kStripeDown + row;
         if (share.group > 0) {

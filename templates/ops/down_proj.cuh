@@ -7,27 +7,40 @@
 #include "ops/stream.cuh"
 #include "ops/trace.cuh"
 
-// Warps that share the rows of one h slot.
-constexpr u32 kSlotWarps = schedule::kRequantWarps / schedule::kHSlots;
+// A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
+using HRow = F32x4[schedule::kIntermediateBlocks];
 
-// Polls one row of h until all of it has arrived. Lane l gets columns 128 * b + 4 * l ... of block b.
-MONOMOE_DEVICE void receive_row(F32x4 (&row)[schedule::kIntermediateBlocks], const float* source, u32 lane) {
+// Whether a warp asks for its next row before it rounds one. Two long rows would not fit the registers.
+constexpr bool kRowAhead = schedule::kIntermediateBlocks <= 8;
+
+// Asks for a row that may not be there yet.
+MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
+#pragma unroll
+    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) {
+        row[b] = device::load_relaxed(reinterpret_cast<const F32x4*>(source + b * schedule::kScaleBlock) + lane);
+    }
+}
+
+MONOMOE_DEVICE bool row_has_arrived(const HRow& row) {
+    bool arrived = true;
+#pragma unroll
+    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) arrived = arrived && has_arrived(row[b]);
+    return device::all(arrived);
+}
+
+// Asks again until all of a row that was asked for has arrived.
+MONOMOE_DEVICE void receive_row(HRow& row, const float* source, u32 lane) {
+    if (row_has_arrived(row)) return;
     const device::Watchdog watchdog;
     for (;;) {
-        bool arrived = true;
-#pragma unroll
-        for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) {
-            row[b] = device::load_relaxed(reinterpret_cast<const F32x4*>(source + b * schedule::kScaleBlock) + lane);
-        }
-#pragma unroll
-        for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) arrived = arrived && has_arrived(row[b]);
-        if (device::all(arrived)) return;
+        load_row(row, source, lane);
+        if (row_has_arrived(row)) return;
         watchdog.check();
     }
 }
 
-// Stores a row of h as bf16, lane l its columns of receive_row.
-MONOMOE_DEVICE void round_row(shape::Activation* target, const F32x4 (&row)[schedule::kIntermediateBlocks], u32 lane) {
+// Stores a row of h as bf16.
+MONOMOE_DEVICE void round_row(shape::Activation* target, const HRow& row, u32 lane) {
     const auto pair = [](float low, float high) { return u32{device::float_to_bf16(low)} | u32{device::float_to_bf16(high)} << 16; };
 #pragma unroll
     for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) {
@@ -36,8 +49,76 @@ MONOMOE_DEVICE void round_row(shape::Activation* target, const F32x4 (&row)[sche
     }
 }
 
-// Requantizes h of the experts of this CTA's down group into the slots. One requant warp; warp r serves slot
-// r % kHSlots, so every slot has the same warps as producers in every phase. h that is not quantized is rounded to bf16.
+// Stores a row of h as e4m3. Returns the scale of block lane % kIntermediateBlocks.
+MONOMOE_DEVICE float quantize_row(shape::Activation* target, const HRow& row, u32 lane) {
+    constexpr u32 kBlocks = schedule::kIntermediateBlocks;
+    u32 my_amax = 0;
+#pragma unroll
+    for (u32 b = 0; b < kBlocks; ++b) {
+        const F32x4 v = row[b];
+        const float high = device::maximum(device::maximum(device::absolute(v.x), device::absolute(v.y)),
+                                           device::maximum(device::absolute(v.z), device::absolute(v.w)));
+        const u32 amax = device::reduce_max(device::float_to_bits(high));
+        my_amax = lane % kBlocks == b ? amax : my_amax;
+    }
+    const QuantScale mine = QuantScale::of(device::bits_to_float(my_amax));
+#pragma unroll
+    for (u32 b = 0; b < kBlocks; ++b) {
+        const F32x4 v = row[b];
+        const float inverse = device::shuffle(mine.inverse, b);
+        *reinterpret_cast<u32*>(target + b * schedule::kScaleBlock + 4 * lane) =
+            device::float_to_e4m3x4(v.x * inverse, v.y * inverse, v.z * inverse, v.w * inverse);
+    }
+    return mine.scale;
+}
+
+// The rows of h that one requant warp rounds. Every kTeams-th expert of the share belongs to the same kSlotWarps warps,
+// who take its rows in turn, beginning with another one at each expert; so a slot always has the same warps.
+struct RowShare {
+    static constexpr u32 kTeams = schedule::kRequantWarps / schedule::kSlotWarps;
+    static_assert(schedule::kHSlots % kTeams == 0, "a slot belongs to one team");
+
+    const SharedStorage& storage;
+    const DownShare share;
+    u32 member;
+    u32 local;       // expert
+    u32 rank = 0;    // of the row among those of the expert
+    u32 tokens = 0;  // of this row and those behind it
+
+    MONOMOE_DEVICE RowShare(const SharedStorage& s, const DownShare& share, u32 warp)
+        : storage(s), share(share), member(warp / kTeams), local(warp % kTeams) {
+        enter();
+    }
+    MONOMOE_DEVICE bool valid() const { return local < share.count; }
+    MONOMOE_DEVICE ActiveExpert expert() const { return storage.active[share.expert(local)]; }
+    MONOMOE_DEVICE u32 token() const { return device::lowest_bit(tokens); }
+    // Up to this expert all rows are behind.
+    MONOMOE_DEVICE u32 end() const { return valid() ? local : share.count; }
+    MONOMOE_DEVICE void advance() {
+        skip(schedule::kSlotWarps);
+        if (tokens) return;
+        local += kTeams;
+        enter();
+    }
+
+private:
+    MONOMOE_DEVICE void skip(u32 rows) {
+        rank += rows;
+        for (; rows; --rows) tokens &= tokens - 1;
+    }
+    // The first row of this warp from expert `local` on.
+    MONOMOE_DEVICE void enter() {
+        for (; valid(); local += kTeams) {
+            tokens = expert().tokens;
+            rank = 0;
+            skip((member + local / kTeams) % schedule::kSlotWarps);
+            if (tokens) return;
+        }
+    }
+};
+
+// Requantizes h of the experts of this CTA's down group into the slots. One requant warp. h that is not quantized is
+// rounded to bf16.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
 //   Writes    h, h_scale
 //   Waits on  listed, numbered and weighted (the caller did), the rows of h, h_empty
@@ -47,56 +128,60 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
     constexpr u32 kScales = schedule::kDownScaleRows * kBlocks;  // <= 32
     const HandOff handoff = HandOff::of(args, s.epoch);
     const DownShare share = DownShare::of(cta, s.active_count);
-    const u32 slot = warp % schedule::kHSlots, part = warp / schedule::kHSlots;
     const u32 scale_row = share.stripe * schedule::kStripeDown / schedule::kScaleBlock + lane / kBlocks;
     const bool has_scale = lane < kScales && scale_row < schedule::kHiddenBlocks;
-#pragma unroll 1
-    for (u32 local = slot, round = 0; local < share.count; local += schedule::kHSlots, ++round) {
-        const ActiveExpert expert = s.active[share.expert(local)];
-        const float weight_scale =
-            has_scale ? device::load_input(args.w2_scale + (expert.expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks)
-                      : 0.f;
-        if (round) device::mbarrier_wait(&s.barrier.h_empty[slot], (round - 1) & 1);
-        u32 rank = 0;
-#pragma unroll 1
-        for (u32 left = expert.tokens; left; left &= left - 1, ++rank) {
-            if (rank % kSlotWarps != part) continue;
-            const u32 token = device::lowest_bit(left);
-            const bool here = lane < shape::kTokenExperts && s.selected[token][lane] == expert.expert;
-            const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(here))];
-            F32x4 row[kBlocks];
-            receive_row(row, handoff.h_row(expert.first_row + rank), lane);
-            if constexpr (!shape::quantizes()) {
-                round_row(s.h[slot][token], row, lane);
-                if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][token] = weight_scale * routing_weight;
-                continue;
-            }
-            u32 my_amax = 0;  // of block lane % kBlocks
-#pragma unroll
-            for (u32 b = 0; b < kBlocks; ++b) {
-                const F32x4 v = row[b];
-                const float high = device::maximum(device::maximum(device::absolute(v.x), device::absolute(v.y)),
-                                                   device::maximum(device::absolute(v.z), device::absolute(v.w)));
-                const u32 amax = device::reduce_max(device::float_to_bits(high));
-                my_amax = lane % kBlocks == b ? amax : my_amax;
-            }
-            const QuantScale mine = QuantScale::of(device::bits_to_float(my_amax));
-#pragma unroll
-            for (u32 b = 0; b < kBlocks; ++b) {
-                const F32x4 v = row[b];
-                const float inverse = device::shuffle(mine.inverse, b);
-                *reinterpret_cast<u32*>(&s.h[slot][token][b * schedule::kScaleBlock + 4 * lane]) =
-                    device::float_to_e4m3x4(v.x * inverse, v.y * inverse, v.z * inverse, v.w * inverse);
-            }
-            if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][token] = mine.scale * weight_scale * routing_weight;
+    const auto wait_empty = [&](u32 local) {
+        const u32 use = local / schedule::kHSlots;
+        if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1);
+    };
+    RowShare rows(s, share, warp);
+    HRow next;
+    const float* source = nullptr;
+    float weight_scale = 0.f;
+    const auto ask = [&] {
+        if (!rows.valid()) return;
+        const ActiveExpert expert = rows.expert();
+        source = handoff.h_row(expert.first_row + rows.rank);
+        load_row(next, source, lane);
+        if (has_scale) {
+            weight_scale = device::load_input(args.w2_scale + (expert.expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
         }
-        device::sync_warp();
-        if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[slot]);
-        trace.mark(Event::kRequantized, local);
+    };
+    if (kRowAhead) ask();
+#pragma unroll 1
+    for (u32 local = warp % RowShare::kTeams;;) {
+        // The experts that have all rows of this warp.
+        for (; local < rows.end(); local += RowShare::kTeams) {
+            wait_empty(local);
+            device::sync_warp();
+            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local % schedule::kHSlots]);
+            trace.mark(Event::kRequantized, local);
+        }
+        if (!rows.valid()) return;
+        if (!kRowAhead) ask();
+        const u32 token = rows.token(), expert = rows.expert().expert, slot = local % schedule::kHSlots;
+        const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert;
+        const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
+        rows.advance();
+        receive_row(next, source, lane);
+        HRow row;
+#pragma unroll
+        for (u32 b = 0; b < kBlocks; ++b) row[b] = next[b];
+        const float row_weight_scale = weight_scale;
+        if (kRowAhead) ask();
+        wait_empty(local);
+        const u32 column = token % schedule::kColumns;
+        float scale = row_weight_scale;
+        if constexpr (shape::quantizes()) {
+            scale = quantize_row(s.h[slot][column], row, lane) * row_weight_scale;
+        } else {
+            round_row(s.h[slot][column], row, lane);
+        }
+        if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][column] = scale * routing_weight;
     }
 }
 
-using OutputSums = float[schedule::DownStage::kAccumulators][schedule::kTokenTiles][4];
+using OutputSums = float[schedule::kTokenTiles][schedule::DownStage::kAccumulators][4];
 
 // Adds weight * (h @ w2^T) of this CTA's experts to the sums of its output stripe. One MMA warp.
 //   Reads     ring, h, h_scale, active
@@ -130,22 +215,22 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
                     const u32 tile = in_expert / Stage::kColumnBlocks;
                     const u32 column = k * Stage::kColumnBlocks + in_expert % Stage::kColumnBlocks;
                     const u32 scale_row = (first_row + tile * schedule::kRowTile) / schedule::kScaleBlock - first_row / schedule::kScaleBlock;
-                    float product[schedule::kTokenTiles][4];
-                    const SharedRows<shape::kIntermediate + schedule::kRowPad> rows = {s.h[slot][0] + column * schedule::kScaleBlock};
-                    multiply_block(product, ring.block<Stage>(s, block, lane), rows, tokens, lane);
+                    float product[4];
+                    const shape::Activation* const first = s.h[slot][lane / 4] + column * schedule::kScaleBlock;
+                    multiply_block(product, ring.block<Stage>(s, block, lane), shared_operands(first, lane));
+                    const F32x2 scale = *reinterpret_cast<const F32x2*>(&s.h_scale[slot][scale_row][column][2 * q]);
 #pragma unroll
                     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                        const u32 token = 8 * t + 2 * q;
-                        const F32x2 scale = *reinterpret_cast<const F32x2*>(&s.h_scale[slot][scale_row][column][token]);
-                        float(&sum)[4] = sums[Stage::accumulator(i)][t];
-                        // Rows of tokens that are not routed hold anything, NaN included.
+                        const u32 token = schedule::kColumns * t + 2 * q;
+                        float(&sum)[4] = sums[t][Stage::accumulator(i)];
+                        // Columns without a token hold anything, NaN included.
                         if (tokens >> token & 1) {
-                            sum[0] += product[t][0] * scale.x;
-                            sum[2] += product[t][2] * scale.x;
+                            sum[0] += product[0] * scale.x;
+                            sum[2] += product[2] * scale.x;
                         }
                         if (tokens >> token & 2) {
-                            sum[1] += product[t][1] * scale.y;
-                            sum[3] += product[t][3] * scale.y;
+                            sum[1] += product[1] * scale.y;
+                            sum[3] += product[3] * scale.y;
                         }
                     }
                 }

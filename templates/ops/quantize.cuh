@@ -7,7 +7,7 @@
 #include "device/memory.cuh"
 #include "device/warp.cuh"
 #include "ops/handoff.cuh"
-#include "ops/inputs.cuh"
+#include "ops/given.cuh"
 
 constexpr float kE4m3Max = 448.f;
 constexpr float kSmallestAmax = 1.504632769052528e-36f;  // 2^-119: below it kE4m3Max / amax overflows, the block becomes 0

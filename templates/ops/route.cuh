@@ -4,7 +4,7 @@
 #include "device/memory.cuh"
 #include "device/warp.cuh"
 #include "ops/handoff.cuh"
-#include "ops/inputs.cuh"
+#include "ops/given.cuh"
 #include "ops/storage.cuh"
 
 // What a lane knows of one token: the logits (and the biases) of experts lane * kLaneExperts ...
@@ -331,6 +331,11 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
     }
 }
 
+// Those of `tokens` that are the first of their column.
+MONOMOE_DEVICE u32 first_of_columns(u32 tokens) {
+    return schedule::kTokenTiles == 1 ? tokens : tokens & ~(tokens << 8 | tokens << 16 | tokens << 24);
+}
+
 // Makes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
 //   Reads     expert_tokens
 //   Writes    active (experts and tokens), active_count
@@ -338,29 +343,29 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
 //   Signals   listed
 MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
     device::mbarrier_wait(&s.barrier.routed, 0);
+    const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
     u32 tokens[schedule::kLaneExperts];
-    u32 present = 0;
+    u32 mine = 0;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
         tokens[j] = s.expert_tokens[lane * schedule::kLaneExperts + j];
-        present += tokens[j] ? 1u << j : 0;
+        for (u32 left = tokens[j]; left; left ^= first_of_columns(left)) ++mine;
     }
-    const u32 mine = device::count_bits(present);
-    u32 position = count_before<schedule::kLaneExperts>(mine, lane);
-    if (lane == 31) s.active_count = position + mine + shape::kSharedExperts;
+    u32 position = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(mine, lane);
+    if (lane == 31) s.active_count = position + mine + shape::kSharedExperts * tiles;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        if (tokens[j]) {
+        for (u32 left = tokens[j]; left; left ^= first_of_columns(left)) {
             s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
-            s.active[position].tokens = tokens[j];
+            s.active[position].tokens = first_of_columns(left);
             ++position;
         }
     }
     if constexpr (shape::kSharedExperts > 0) {
-        const u32 expert = shape::kExperts + lane, routed = device::shuffle(position, 31);
-        if (expert < shape::kAllExperts) {
-            s.active[routed + lane].expert = static_cast<u16>(expert);
-            s.active[routed + lane].tokens = 0xffffffffu >> (32 - tokens_of_launch);
+        const u32 routed = device::shuffle(position, 31);
+        for (u32 i = lane; i < shape::kSharedExperts * tiles; i += 32) {
+            s.active[routed + i].expert = static_cast<u16>(shape::kExperts + i / tiles);
+            s.active[routed + i].tokens = 0xffffffffu >> (32 - tokens_of_launch) & 0xffu << i % tiles * schedule::kColumns;
         }
     }
     device::sync_warp();

@@ -7,7 +7,7 @@
 
 #include "device/warp.cuh"
 #include "ops/handoff.cuh"
-#include "ops/inputs.cuh"
+#include "ops/given.cuh"
 
 constexpr u32 kRouterBarrier = 2;
 constexpr u32 kRouterExperts = 2, kRouterTokens = 8;  // whose logits are summed at a time

@@ -22,15 +22,23 @@ struct Args {
     u64* trace;                  // only with kTrace
 };
 
-// One expert that has tokens in this launch. Its rows of h are first_row ... in token order.
+// One expert that has tokens in this launch. Its rows of h are first_row ... in token order. Token t is multiplied in
+// column t % 8, so tokens of one column make the expert active more than once.
 struct ActiveExpert {
     u16 expert;
     u16 first_row;
-    u32 tokens;  // bit t: token t is routed here
+    u32 tokens;  // bit t: token t is routed here; one for each column at most
 
     MONOMOE_DEVICE bool has(u32 token) const { return tokens >> token & 1; }
     MONOMOE_DEVICE u32 row(u32 token) const { return first_row + device::count_bits(tokens & ((1u << token) - 1)); }
 };
+
+// The token of a column, or any token of the column if none of `tokens` is.
+MONOMOE_DEVICE u32 token_of(u32 tokens, u32 column) {
+    if (schedule::kTokenTiles == 1) return column;
+    const u32 found = tokens >> column & 0x01010101u;
+    return found ? column + device::lowest_bit(found) : column;
+}
 
 struct Barriers {
     device::Mbarrier full[schedule::kRingStages];
@@ -55,7 +63,7 @@ struct Barriers {
         constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2, kXReady = kListed + 3;
         u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending
         if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
-        if (index >= kHFull && index < kHEmpty) count = schedule::kRequantWarps / schedule::kHSlots;
+        if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
         if (index >= kRouted && index < kListed) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
@@ -70,19 +78,19 @@ struct alignas(128) SharedStorage {
     u8 ring[schedule::kRingBytes];
     // input as it is multiplied, written once, where there is room for it
     shape::Activation x[schedule::kXInShared ? schedule::kTokenTile : 1][schedule::kXInShared ? shape::kHidden + schedule::kRowPad : 16 / sizeof(shape::Activation)];
-    // h of kHSlots experts, rounded to e4m3 or bf16, by token; rows of tokens that are not routed are never used
-    shape::Activation h[schedule::kHSlots][schedule::kTokenTile][shape::kIntermediate + schedule::kRowPad];
+    // h of kHSlots experts, rounded to e4m3 or bf16, by column; rows of columns without a token are never used
+    shape::Activation h[schedule::kHSlots][schedule::kColumns][shape::kIntermediate + schedule::kRowPad];
     union {
         // partial sums on their way to the epilogue warps, two units in turn
-        F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][schedule::kTokenTiles][32];
+        F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][32];
         // partial sums of the output, after the last unit has left `up`
-        F32x4 down[schedule::kMmaWarps][schedule::DownStage::kAccumulators][schedule::kTokenTiles][32];
+        F32x4 down[schedule::kTokenTiles][schedule::kMmaWarps][schedule::DownStage::kAccumulators][32];
         // partial sums of logits, before `listed`
         float router[schedule::kMmaWarps][16];
     };
     float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
     // h scale, if quantized, * weight scale * routing weight
-    float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kTokenTile];
+    float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
     u32 expert_tokens[32 * schedule::kLaneExperts];  // by expert, bit t: token t is routed here
     ActiveExpert active[schedule::kMaxActive];       // ascending experts
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];

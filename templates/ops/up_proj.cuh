@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ops/handoff.cuh"
-#include "ops/copy_input.cuh"
+#include "ops/bf16_input.cuh"
 #include "ops/product.cuh"
 #include "ops/stream.cuh"
 #include "ops/trace.cuh"
@@ -40,27 +40,42 @@ struct UnitScales {
     }
 };
 
-// The input of a column block, where it lies in shared memory.
-using InputRows = SharedRows<shape::kHidden + schedule::kRowPad>;
-
-// The same straight from the packets of the routed tokens.
+// A column block of the routed tokens' input, straight from the packets.
 struct InputPackets {
-    const InputPacket* packets;  // of token 0
-    u32 tokens;                  // routed, as bits
+    const InputPacket* first;  // of token 0
+    u32 tokens;                // routed, as bits
 
-    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
-        const u32 token = 8 * token_tile + lane / 4, word = lane % 4;
-        const InputPacket& packet = packets[token * schedule::kHiddenBlocks];
-        const bool routed = tokens >> token & 1;
-        Operands got = {};
+    // Asks for the operands, which may not be there yet.
+    MONOMOE_DEVICE void ask(Operands& operands, u32 lane) const {
+        const u32 token = token_of(tokens, lane / 4), word = lane % 4;
+        const InputPacket& packet = first[token * schedule::kHiddenBlocks];
+        operands = {};
+        if (tokens >> token & 1) operands = {packet.load(word), packet.load(4 + word)};
+    }
+    // Asks again until those that were asked for have arrived.
+    MONOMOE_DEVICE void receive(Operands& operands, u32 lane) const {
+        if (complete(operands, lane)) return;
         const device::Watchdog watchdog;
         for (;;) {
-            if (routed) got = {packet.load(word), packet.load(4 + word)};
-            if (device::all(!routed || (has_arrived(got.part[0]) && has_arrived(got.part[1])))) return got;
+            ask(operands, lane);
+            if (complete(operands, lane)) return;
             watchdog.check();
         }
     }
+
+private:
+    MONOMOE_DEVICE bool complete(const Operands& operands, u32 lane) const {
+        const bool routed = tokens >> token_of(tokens, lane / 4) & 1;
+        return device::all(!routed || (has_arrived(operands.part[0]) && has_arrived(operands.part[1])));
+    }
 };
+
+// The scales of a column block of the input for the columns 2q and 2q+1.
+MONOMOE_DEVICE F32x2 input_scales(const SharedStorage& s, u32 block, u32 tokens, u32 q) {
+    const float(&scales)[schedule::kTokenTile] = s.x_scale[block];
+    if constexpr (schedule::kTokenTiles == 1) return *reinterpret_cast<const F32x2*>(&scales[2 * q]);
+    return {scales[token_of(tokens, 2 * q)], scales[token_of(tokens, 2 * q + 1)]};
+}
 
 // Units whose scales are on their way: loads queue behind a ring full of weights, which may be more than one unit.
 constexpr u32 kScalesAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
@@ -84,6 +99,16 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         if (ahead.valid(active_count)) queue[i].load(args, s, ahead, lane);
     }
     if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
+    // Packets are asked for one stage ahead.
+    constexpr bool kPackets = !schedule::kXInShared && shape::quantizes();
+    Operands asked[kPackets ? Stage::kWarpBlocks : 1];
+    const auto input = [&](u32 tokens, u32 k, u32 i) {
+        return InputPackets{packets + k * Stage::kColumnBlocks + (warp + i * schedule::kMmaWarps) % Stage::kColumnBlocks, tokens};
+    };
+    if (kPackets && unit.valid(active_count)) {
+#pragma unroll
+        for (u32 i = 0; i < Stage::kWarpBlocks; ++i) input(s.active[unit.expert()].tokens, 0, i).ask(asked[i], lane);
+    }
     for (; unit.valid(active_count); ++units) {
         const UnitScales scales = queue[0];
         const u32 tokens = s.active[unit.expert()].tokens;
@@ -93,7 +118,8 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         ahead.advance();
         unit.advance();
         if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
-        float sums[Stage::kAccumulators][schedule::kTokenTiles][4] = {};
+        const u32 next_tokens = unit.valid(active_count) ? s.active[unit.expert()].tokens : 0;
+        float sums[Stage::kAccumulators][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
             if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);
@@ -105,25 +131,27 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 if (Stage::kBlocks % schedule::kMmaWarps && block >= Stage::kBlocks) break;
                 const u32 column = k * Stage::kColumnBlocks + block % Stage::kColumnBlocks;
                 const float gate = scales.gate.at(column), up = scales.up.at(column);
-                float product[schedule::kTokenTiles][4];
+                float product[4];
                 const BlockOperand weights = ring.block<Stage>(s, block, lane);
-                if constexpr (schedule::kXInShared) {
-                    multiply_block(product, weights, InputRows{s.x[0] + column * schedule::kScaleBlock}, tokens, lane);
-                } else if constexpr (!shape::quantizes()) {
-                    multiply_block(product, weights, InputColumns{args.x + column * schedule::kScaleBlock, tokens}, tokens, lane);
+                Operands activations;
+                if constexpr (kPackets) {
+                    input(tokens, k, i).receive(asked[i], lane);
+                    activations = asked[i];
+                    const bool last = k + 1 == schedule::kStagesPerUnitUp;
+                    input(last ? next_tokens : tokens, last ? 0 : k + 1, i).ask(asked[i], lane);
+                } else if constexpr (schedule::kXInShared) {
+                    activations = shared_operands(s.x[token_of(tokens, lane / 4)] + column * schedule::kScaleBlock, lane);
                 } else {
-                    multiply_block(product, weights, InputPackets{packets + column, tokens}, tokens, lane);
+                    activations = InputColumns{args.x + column * schedule::kScaleBlock, tokens}.operands(lane);
                 }
-#pragma unroll
-                for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                    F32x2 x_scale = {1.f, 1.f};
-                    if constexpr (shape::quantizes()) x_scale = *reinterpret_cast<const F32x2*>(&s.x_scale[column][8 * t + 2 * q]);
-                    float(&sum)[4] = sums[Stage::accumulator(i)][t];
-                    sum[0] += product[t][0] * (x_scale.x * gate);
-                    sum[1] += product[t][1] * (x_scale.y * gate);
-                    sum[2] += product[t][2] * (x_scale.x * up);
-                    sum[3] += product[t][3] * (x_scale.y * up);
-                }
+                multiply_block(product, weights, activations);
+                F32x2 x_scale = {1.f, 1.f};
+                if constexpr (shape::quantizes()) x_scale = input_scales(s, column, tokens, q);
+                float(&sum)[4] = sums[Stage::accumulator(i)];
+                sum[0] += product[0] * (x_scale.x * gate);
+                sum[1] += product[1] * (x_scale.y * gate);
+                sum[2] += product[2] * (x_scale.x * up);
+                sum[3] += product[3] * (x_scale.y * up);
             }
             ring.release<Stage>(s, lane);
         }
@@ -179,19 +207,16 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
         const ActiveExpert expert = s.active[unit.expert()];
         device::mbarrier_wait(&s.barrier.partial_full[which], parity);
         parity ^= 1;
+        const u32 token = token_of(expert.tokens, 2 * q), next = token_of(expert.tokens, 2 * q + 1);
 #pragma unroll 1
         for (u32 tile = 0; tile < Stage::kTiles; ++tile) {
             const u32 column = (unit.stripe() * Stage::kTiles + tile) * 8 + g;
-#pragma unroll
-            for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                const F32x4 sum = sum_contributions<Stage>(s.up[which], tile, t, lane);
-                const u32 token = 8 * t + 2 * q;
-                if (expert.has(token)) {
-                    device::store_relaxed(handoff.h_row(expert.row(token)) + column, never_zero(swiglu(sum.x, sum.z)));
-                }
-                if (expert.has(token + 1)) {
-                    device::store_relaxed(handoff.h_row(expert.row(token + 1)) + column, never_zero(swiglu(sum.y, sum.w)));
-                }
+            const F32x4 sum = sum_contributions<Stage>(s.up[which], tile, lane);
+            if (expert.has(token)) {
+                device::store_relaxed(handoff.h_row(expert.row(token)) + column, never_zero(swiglu(sum.x, sum.z)));
+            }
+            if (expert.has(next)) {
+                device::store_relaxed(handoff.h_row(expert.row(next)) + column, never_zero(swiglu(sum.y, sum.w)));
             }
         }
         device::sync_warp();

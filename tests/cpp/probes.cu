@@ -21,12 +21,11 @@ constexpr u32 kRingBytes = 8192;
 struct Storage {
     alignas(128) u8 ring[kRingBytes];
     alignas(16) u32 words[kThreads];
-    u32 slots[kThreads];
-    u32 sum, bits;
+    u32 bits;
     alignas(8) device::Mbarrier full;
     device::Mbarrier empty;
 };
-static_assert(sizeof(Storage) == 9088, "what tests/probes.py launches with");
+static_assert(sizeof(Storage) == 8704, "what tests/probes.py launches with");
 
 struct Probe {
     const u32* in;
@@ -109,20 +108,19 @@ MONOMOE_DEVICE void probe_exponentials(const Probe& p) {
     }
 }
 
-// Rows are (round, thread of the launch), each with a value, a source lane, and the round's mask and delta.
+// Rows are (round, thread of the launch), each with a value, a source lane, and the round's mask.
 MONOMOE_DEVICE void probe_exchanges(const Probe& p) {
     for (u32 i = p.index; i < p.count; i += kAllThreads) {
-        const u32 value = p.in[4 * i], source = p.in[4 * i + 1], mask = p.in[4 * i + 2], delta = p.in[4 * i + 3];
+        const u32 value = p.in[3 * i], source = p.in[3 * i + 1], mask = p.in[3 * i + 2];
         p.put(0, i, device::shuffle(value, source));
         p.put(1, i, device::shuffle(device::bits_to_float(value), source));
         p.put(2, i, device::shuffle_xor(device::bits_to_float(value), mask));
-        p.put(3, i, device::shuffle_up(value, delta));
-        p.put(4, i, device::ballot(value & 1));
-        p.put(5, i, static_cast<u32>(device::all(value & 2)));
-        p.put(6, i, device::reduce_max(value));
-        p.put(7, i, device::reduce_min(value));
-        p.put(8, i, device::reduce_add(value));
-        p.put(9, i, device::count_bits(device::ballot(device::elect())));
+        p.put(3, i, device::ballot(value & 1));
+        p.put(4, i, static_cast<u32>(device::all(value & 2)));
+        p.put(5, i, device::reduce_max(value));
+        p.put(6, i, device::reduce_min(value));
+        p.put(7, i, device::reduce_add(value));
+        p.put(8, i, device::count_bits(device::ballot(device::elect())));
     }
 }
 
@@ -130,27 +128,23 @@ MONOMOE_DEVICE void probe_exchanges(const Probe& p) {
 MONOMOE_DEVICE void probe_shared(const Probe& p) {
     Storage& s = device::shared_storage<Storage>();
     const u32 t = p.thread;
-    if (t == 0) s.sum = s.bits = 0;
+    if (t == 0) s.bits = 0;
     s.words[t] = p.in[p.index];
     device::sync_warp();
     p.put(0, p.index, s.words[t ^ 1]);
     device::sync_cta();
     p.put(1, p.index, s.words[kThreads - 1 - t]);
     p.put(2, p.index, fold(device::load_shared_early(s.words + t / 4 * 4)));
-    const u32 old = device::shared_atomic_add(&s.sum, 3);
-    s.slots[old / 3] = 7 + old % 3;
     if (t % 2) device::shared_atomic_or(&s.bits, 1u << t % 32);
     device::sync_cta();
-    p.put(3, p.index, s.sum);
-    p.put(4, p.index, s.bits);
-    p.put(5, p.index, s.slots[t]);
+    p.put(3, p.index, s.bits);
     u32 received = 0;
     if (t < 64) {
         s.words[t] = p.in[p.index] + 1;
         device::sync_named(1, 64);
         received = s.words[63 - t];
     }
-    p.put(6, p.index, received);
+    p.put(4, p.index, received);
 }
 
 // Global memory. A row is a thread of the launch, with four words.

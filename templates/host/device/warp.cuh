@@ -16,7 +16,6 @@ MONOMOE_DEVICE float shuffle(float value, u32 source) {
 MONOMOE_DEVICE float shuffle_xor(float value, u32 mask) {
     return std::bit_cast<float>(sim::shuffle_xor(std::bit_cast<u32>(value), mask));
 }
-MONOMOE_DEVICE u32 shuffle_up(u32 value, u32 delta) { return sim::shuffle_up(value, delta); }
 MONOMOE_DEVICE u32 ballot(bool predicate) { return sim::ballot(predicate); }
 MONOMOE_DEVICE bool all(bool predicate) { return sim::ballot(predicate) == kAllLanes; }
 MONOMOE_DEVICE u32 reduce_max(u32 value) { return sim::reduce_max(value); }

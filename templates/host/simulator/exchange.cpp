@@ -228,7 +228,7 @@ void land(size_t index, u32 bytes) {
 
 namespace {
 
-const char* const kNames[] = {"shuffle", "shuffle_xor", "shuffle_up", "ballot", "reduce_max", "reduce_min", "reduce_add", "sync_warp", "mma", "mma_bf16"};
+const char* const kNames[] = {"shuffle", "shuffle_xor", "ballot", "reduce_max", "reduce_min", "reduce_add", "sync_warp", "mma", "mma_bf16"};
 
 // Waits for the other lanes. True for the lane that came last, before the others go on.
 template <typename Finish>
@@ -296,12 +296,6 @@ u32 shuffle(u32 value, u32 source) {
 u32 shuffle_xor(u32 value, u32 mask) {
     const u32 turn = meet(Exchange::kShuffleXor, value, MONOMOE_CALLER, nothing);
     return machine.warp(*machine.current).values[turn][(lane_of(*machine.current) ^ mask) % kLanes];
-}
-
-u32 shuffle_up(u32 value, u32 delta) {
-    const u32 turn = meet(Exchange::kShuffleUp, value, MONOMOE_CALLER, nothing);
-    const u32 lane = lane_of(*machine.current);
-    return machine.warp(*machine.current).values[turn][lane >= delta ? lane - delta : lane];
 }
 
 u32 ballot(bool predicate) {

@@ -30,13 +30,11 @@ void load_relaxed(void* to, const void* address, u32 words);
 void store_relaxed(void* address, const void* word);
 u32 atomic_increment_wrap(u32* address, u32 last);
 void shared_atomic_or(u32* address, u32 bits);
-u32 shared_atomic_add(u32* address, u32 value);
 void load_shared(void* to, const void* address, u32 bytes);
 void load_input(void* to, const void* address, u32 bytes);
 
 u32 shuffle(u32 value, u32 source);
 u32 shuffle_xor(u32 value, u32 mask);
-u32 shuffle_up(u32 value, u32 delta);
 u32 ballot(bool predicate);
 u32 reduce_max(u32 value);
 u32 reduce_min(u32 value);

@@ -164,15 +164,6 @@ void shared_atomic_or(u32* address, u32 bits) {
     *address |= bits;
 }
 
-u32 shared_atomic_add(u32* address, u32 value) {
-    const u32 pc = MONOMOE_CALLER;
-    maybe_yield();
-    require_shared(Access::kAtomicWrite, address, 4, pc);
-    const u32 old = *address;
-    *address += value;
-    return old;
-}
-
 void load_shared(void* to, const void* address, u32 bytes) {
     require_shared(Access::kRead, address, bytes, MONOMOE_CALLER);
     std::memcpy(to, address, bytes);

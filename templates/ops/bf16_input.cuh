@@ -3,7 +3,7 @@
 
 #include "device/memory.cuh"
 #include "device/warp.cuh"
-#include "ops/inputs.cuh"
+#include "ops/given.cuh"
 #include "ops/product.cuh"
 #include "ops/storage.cuh"
 
@@ -43,8 +43,8 @@ struct InputColumns {
     const device::Bf16* first;  // of token 0
     u32 tokens;                 // routed, as bits
 
-    MONOMOE_DEVICE Operands operands(u32 token_tile, u32 lane) const {
-        const u32 token = 8 * token_tile + lane / 4;
+    MONOMOE_DEVICE Operands operands(u32 lane) const {
+        const u32 token = token_of(tokens, lane / 4);
         const U32x4* const words = reinterpret_cast<const U32x4*>(first + token * shape::kHidden + lane % 4 * 16);
         Operands got = {};
         if (tokens >> token & 1) {

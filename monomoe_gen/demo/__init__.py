@@ -1,0 +1,1 @@
+"""What the kernels do for a whole model: `demo decode`."""
