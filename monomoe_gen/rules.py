@@ -158,15 +158,13 @@ RULES: tuple[Rule, ...] = (
         "a warp keeps the partial sums of its tiles in at most 64 registers",
         ("g_up", "g_down", "k_up", "k_down"),
         lambda p, d: (
-            max(p.accumulators_up, p.accumulators_down) * p.token_tile // 8 <= MAX_ACCUMULATOR_TILES
+            max(p.accumulators_up, p.accumulators_down * p.token_tiles) <= MAX_ACCUMULATOR_TILES
         ),
         lambda p, d: (
-            f"up {p.accumulators_up}, down {p.accumulators_down} tiles x {p.token_tile // 8} "
-            "token tiles, at most 16"
+            f"up {p.accumulators_up} tiles, down {p.accumulators_down} x {p.token_tiles} token "
+            "tiles, at most 16"
         ),
-        "(UpStage::kAccumulators > DownStage::kAccumulators ? UpStage::kAccumulators"
-        " : DownStage::kAccumulators)"
-        " * kTokenTiles <= 16",
+        "UpStage::kAccumulators <= 16 && DownStage::kAccumulators * kTokenTiles <= 16",
     ),
     Rule(
         "grid_is_resident",
