@@ -20,7 +20,7 @@ from monomoe_gen.meter import Meter, Speed
 from monomoe_gen.protocol import Cell, Env
 from monomoe_gen.refute import Refuter
 from monomoe_gen.render import render
-from monomoe_gen.sandbox import Outcome, Sandbox
+from monomoe_gen.sandbox import Box, Outcome
 from monomoe_gen.schedule import TOKEN_TILES, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record, Stage, Status
@@ -35,7 +35,8 @@ Failure = tuple[Status, str]
 class Plan:
     """What to tune. Without ``budget_s`` and ``trials`` the whole space is measured.
 
-    ``routing`` is a pattern, or the name of the captured one in ``trace_file``.
+    ``routing`` is a pattern, or the name of the captured one in ``trace_file``. With ``weights`` of
+    several patterns, it among them, finalists are timed under all of these, which decide together.
     ``fresh`` measures again what the database already knows. ``sampler`` is one of
     `samplers.SAMPLERS`. ``simulate`` is the number of seeds, for every policy, that the simulator
     runs a kernel with before the GPU does; 0 leaves it out. ``prune`` is by what share a candidate
@@ -64,6 +65,7 @@ class Plan:
     from_winners: int | None = None
     database: Path | None = None
     folder: Path | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def margin(self) -> float | None:
@@ -117,6 +119,7 @@ class Report:
     ``emission`` is None after an interruption, or if no candidate works. ``restarts`` counts the
     GPU workers that had to be replaced. ``replay``: nothing was timed. ``transfer`` says what
     beginning at another shape's records was worth, ``speed`` how fast the measuring went.
+    ``left_out`` are the places of GPUs that stopped to answer, in the order of the sandboxes.
     """
 
     replay: bool
@@ -132,6 +135,7 @@ class Report:
     transfer: str = ""
     speed: Speed | None = None
     pruned: int = 0
+    left_out: frozenset[int] = frozenset()
 
     @property
     def best(self) -> dict[int, Record]:
@@ -146,7 +150,7 @@ class Campaign:
     plan: Plan
     device: Device
     ledger: Ledger
-    sandbox: Sandbox
+    sandbox: Box
     floors: jobs.Floors
     observe: Callable[[Progress], object]
     refuter: Refuter | None = None
@@ -222,16 +226,26 @@ class Campaign:
         return {n: r.time_us.median for n, r in self.ledger.best().items() if r.time_us}
 
     def measure(
-        self, subject: Subject, tokens: Sequence[int], stage: Stage, *, validate: bool, timed: bool
+        self,
+        subject: Subject,
+        tokens: Sequence[int],
+        stage: Stage,
+        *,
+        validate: bool,
+        timed: bool,
+        routing: str | None = None,
     ) -> tuple[Cell, ...] | None:
-        """A cell for each token count, or None after recording that the candidate failed."""
+        """A cell for each token count, or None after recording that the candidate failed.
+
+        ``routing`` is the plan's, unless given.
+        """
         assert subject.binary, "only what compiled can be measured"
         effort = self.plan.final_effort if stage == "final" else SCREEN
         request = jobs.measure(
             subject.spec,
             jobs.image(subject.binary, subject.spec.schedule.grid, subject.spec),
             tokens,
-            self.plan.routing,
+            routing or self.plan.routing,
             validate=validate,
             timed=self.floors.timed(effort) if timed else None,
             seed=self.plan.seed,

@@ -20,19 +20,37 @@ def share(
     queue: Iterator[T],
     campaigns: Sequence[Campaign],
     work: Callable[[Campaign, T], object],
+    over: Callable[[], bool],
     failed: threading.Event,
     say: Callable[[str], object],
 ) -> list[Campaign]:
     """Hands the items of ``queue`` to the campaigns, one for each card; those that are left.
 
-    A card that stops to answer loses its item, and the others go on. The first campaign works in
-    the calling thread. ``failed`` is set when an exception ends the work, and has to end the queue.
+    A card that stops to answer is left out. Its item waits until the others are through with the
+    queue, and is then tried once more, unless ``over`` by then; if that card stops too, it is lost.
+    The first campaign works in the calling thread. ``failed`` is set when an exception ends the
+    work, and has to end the queue.
 
     Raises:
         EnvironmentProblem: no card is left.
     """
+    alive, waiting = _round(queue, campaigns, work, failed, say)
+    if waiting and not over():
+        alive, _ = _round(iter(waiting), alive, work, failed, say)
+    return alive
+
+
+def _round(
+    queue: Iterator[T],
+    campaigns: Sequence[Campaign],
+    work: Callable[[Campaign, T], object],
+    failed: threading.Event,
+    say: Callable[[str], object],
+) -> tuple[list[Campaign], list[T]]:
+    """The campaigns that are left when the queue is empty, and the items that took the others."""
     turn = threading.Lock()
     alive = list(campaigns)
+    lost: list[T] = []
 
     def consume(own: Campaign) -> None:
         while not failed.is_set():
@@ -45,6 +63,7 @@ def share(
             except EnvironmentProblem as problem:
                 with turn:
                     alive.remove(own)
+                    lost.append(item)
                     if not alive:
                         failed.set()
                         raise
@@ -57,7 +76,7 @@ def share(
     first, *others = campaigns
     if not others:
         consume(first)
-        return alive
+        return alive, lost
     pool = ThreadPoolExecutor(len(others))
     try:
         running = [pool.submit(consume, other) for other in others]
@@ -66,7 +85,7 @@ def share(
             future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    return alive
+    return alive, lost
 
 
 def spread(records: Iterable[Record]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
@@ -25,11 +25,13 @@ from monomoe_gen.schedule import TOKEN_TILES, Geometry, Schedule
 from monomoe_gen.shape_table import shapes_table
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import domain, nearest_legal, removal_counts
+from monomoe_gen.strict import read_versioned
 from monomoe_gen.variant_report import FILE as VARIANTS
 from monomoe_gen.variant_report import costs_table, read_costs
 
 EXAMPLE_MODEL = "qwen3.5-35b"
 EXAMPLE_SCHEDULE = Schedule(grid=128, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=4, d_down=3)
+SCALING = "ray-scaling.json"
 _LIFETIMES = {
     "ring": "stages of weights, from request to the last read",
     "x": "quantized input; written before the first up unit, read until the last",
@@ -153,6 +155,54 @@ def sampler_table() -> str:
     return "\n\n".join(parts)
 
 
+@dataclass(frozen=True)
+class ScalingRun:
+    """A simulated search, each of ``schedules`` taking a GPU ``measure_s`` seconds.
+
+    Without ``compilers`` every cubin was in the cache.
+    """
+
+    schedules: int
+    measure_s: float
+    compilers: int
+    actors: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What ``tests/ray_scaling.py`` writes; ``cores`` are those of the host that ran all of it."""
+
+    format: int
+    model: str
+    compile_s: float
+    cores: int
+    runs: tuple[ScalingRun, ...]
+
+
+def scaling_table() -> str:
+    """Search time against the number of Ray actors, a column a setting."""
+    top = checkout()
+    assert top is not None, "the documents belong to a checkout"
+    study = read_versioned(Scaling, top / "tuning_db" / DEFAULT / SCALING, 1)
+    settings = sorted({(r.schedules, r.measure_s, r.compilers) for r in study.runs}, reverse=True)
+    header = ["actors"]
+    found: dict[int, list[str]] = {}
+    for setting in settings:
+        schedules, measure_s, compilers = setting
+        cubins = f"{compilers} compilers" if compilers else "cubins cached"
+        header.append(f"{schedules} schedules of {measure_s:g} s, {cubins}")
+        runs = [r for r in study.runs if (r.schedules, r.measure_s, r.compilers) == setting]
+        alone = next(r.seconds for r in runs if r.actors == 1)
+        for r in sorted(runs, key=lambda r: r.actors):
+            cell = f"{r.seconds:.1f} s, {alone / r.seconds:.1f}x"
+            found.setdefault(r.actors, [str(r.actors)]).append(cell)
+    return (
+        f"`{study.model}`, a compilation takes {study.compile_s:g} s, driver and actors share "
+        f"{study.cores} cores.\n\n{_table(header, found.values(), right=len(header))}"
+    )
+
+
 def variants_table() -> str:
     """What the variants of the shipped kernels cost, from ``variants.json`` if there is one."""
     costs = read_costs(data_dir("generated") / DEFAULT / VARIANTS)
@@ -195,7 +245,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     },
     "monomoe_gen/cli/README.md": {"commands": cli_reference},
     "shapes/README.md": {"shapes": shapes_table},
-    "tuning_db/README.md": {"samplers": sampler_table},
+    "tuning_db/README.md": {"samplers": sampler_table, "scaling": scaling_table},
 }
 
 

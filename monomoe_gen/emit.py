@@ -11,10 +11,11 @@ import dataclasses
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from monomoe_gen import c_header, dispatch, tuning_db
 from monomoe_gen.compile import KernelBinary, compile_many
@@ -66,6 +67,7 @@ def emit(
     *,
     database: Path | None = None,
     folder: Path | None = None,
+    weights: Mapping[str, float] = MappingProxyType({}),
     done: Done = lambda kernel_id: None,
 ) -> Emission:
     """Writes the winning kernels (see `winner`), and the table of them.
@@ -76,6 +78,7 @@ def emit(
     models stay. So do entries whose records speak of older sources: they are named in the notes.
     A folder that has lost its table is rebuilt for every recorded model. One emission at a time
     works in a folder; another one waits.
+    `weights` of routings make their mixture decide, not uniform routing alone (see `winners`).
     `database` and `folder` default to ``tuning_db`` and ``generated/<gpu>`` of `paths.home`.
 
     Raises:
@@ -87,7 +90,7 @@ def emit(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _alone_in(folder):
-            return _emit(device, models, database, folder, done)
+            return _emit(device, models, database, folder, weights, done)
     finally:
         if not any(folder.iterdir()):
             folder.rmdir()
@@ -98,6 +101,7 @@ def _emit(
     models: Sequence[str] | None,
     database: Path | None,
     folder: Path,
+    weights: Mapping[str, float],
     done: Done,
 ) -> Emission:
     old = Table(device, (), ())
@@ -108,7 +112,7 @@ def _emit(
     notes: list[str] = []
     choices: list[_Choice] = []
     for model in models or _recorded_models(device, database):
-        choices += _choose(device, model, database, notes)
+        choices += _choose(device, model, database, weights, notes)
     chosen = {_entry(choice).key for choice in choices}
     kept = [e for e in old.entries if e.key not in chosen]
     if not choices and not kept:
@@ -159,7 +163,11 @@ def _recorded_models(device: Device, database: Path | None) -> list[str]:
 
 
 def _choose(
-    device: Device, model: str, database: Path | None, notes: list[str]
+    device: Device,
+    model: str,
+    database: Path | None,
+    weights: Mapping[str, float],
+    notes: list[str],
 ) -> Iterator[_Choice]:
     """The winners of each variant among the records that speak of the present sources."""
     shape = load_shape(model)
@@ -182,6 +190,7 @@ def _choose(
             records,
             valid=lambda record: record.sources_hash == source_of(record).sources_hash,
             variant=variant,
+            weights=weights,
         )
         which = "" if variant == USUAL else f", {variant}"
         for tokens in sorted(counts - set(best)):

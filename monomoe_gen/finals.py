@@ -23,8 +23,7 @@ def finals(campaign: Campaign, stop: threading.Event) -> None:
     ledger, quick = campaign.ledger, campaign.plan.from_winners
     while not stop.is_set():
         finalists = ledger.finalists(QUICK_FINALISTS if quick else FINALISTS)
-        records = [ledger.record(s, n) for s, tokens in finalists.items() for n in tokens]
-        if all(record and record.stage == "final" for record in records):
+        if all(ledger.final(s, n) for s, tokens in finalists.items() for n in tokens):
             return
         _measure(campaign, finalists, stop)
 
@@ -56,22 +55,31 @@ def _measure(
             valid[schedule] = subject, {cell.tokens: cell for cell in cells}
         if not step():
             return
-    timed: dict[tuple[Schedule, int], list[Cell]] = {}
+    routings = tuple(campaign.plan.weights) or (campaign.plan.routing,)
+    timed: dict[tuple[Schedule, int, str], list[Cell]] = {}
     for _ in range(rounds_each):
         for schedule, (subject, _cells) in list(valid.items()):
-            tokens = finalists[schedule]
-            cells = campaign.measure(subject, tokens, "final", validate=False, timed=True)
-            if cells is None:
-                del valid[schedule]
-            for cell in cells or ():
-                timed.setdefault((schedule, cell.tokens), []).append(cell)
+            for routing in routings:
+                cells = campaign.measure(
+                    subject,
+                    finalists[schedule],
+                    "final",
+                    validate=False,
+                    timed=True,
+                    routing=routing,
+                )
+                if cells is None:
+                    del valid[schedule]
+                    break
+                for cell in cells:
+                    timed.setdefault((schedule, cell.tokens, routing), []).append(cell)
             if not step():
                 return
-    for (schedule, n), rounds in timed.items():
+    for (schedule, n, routing), rounds in timed.items():
         if schedule in valid:
             subject, errors = valid[schedule]
-            routing, env = campaign.plan.routing, campaign.env
-            campaign.ledger.add(subject.success(_pool(rounds), errors[n], routing, "final", env))
+            pooled, env = _pool(rounds), campaign.env
+            campaign.ledger.add(subject.success(pooled, errors[n], routing, "final", env))
     campaign.report("final", total, total)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,8 @@ class Ledger:
 
     A record counts as long as its sources are what the templates render today. ``path`` is the
     database that `add` appends to; None keeps records in memory only. Several threads may add
-    records and ask for times and the best.
+    records and ask for times and the best. With ``weights`` of several routings, finalists have
+    records of the others too, and they all decide who wins.
     """
 
     shape: Shape
@@ -31,8 +32,10 @@ class Ledger:
     routing: str
     path: Path | None
     variant: Variant = USUAL
+    weights: Mapping[str, float] = field(default_factory=dict)
     stale: list[Record] = field(default_factory=list)
     _records: list[Record] = field(default_factory=list)
+    _beside: dict[tuple[Schedule, int, str], Record] = field(default_factory=dict)
     _latest: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
     _screened: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
     _hashes: dict[Schedule, str] = field(default_factory=dict)
@@ -40,12 +43,13 @@ class Ledger:
     def load(self, records: Iterable[Record]) -> None:
         """Takes over earlier records; those of older sources become ``stale``."""
         for record in records:
-            asked = record.routing, record.token_tile, Variant.of(record)
-            if asked == (self.routing, self.token_tile, self.variant):
+            asked = record.token_tile, Variant.of(record)
+            wanted = record.routing == self.routing or record.routing in self.weights
+            if wanted and asked == (self.token_tile, self.variant):
                 schedule = Schedule.from_dict(record.schedule)
                 if record.sources_hash == self.sources_hash(schedule):
                     self._note(schedule, record)
-                else:
+                elif record.routing == self.routing:
                     self.stale.append(record)
 
     def add(self, record: Record) -> None:
@@ -74,6 +78,13 @@ class Ledger:
 
     def record(self, schedule: Schedule, tokens: int) -> Record | None:
         return self._latest.get((schedule, tokens))
+
+    def final(self, schedule: Schedule, tokens: int) -> bool:
+        """Whether ``schedule`` has been a finalist, under all routings that decide."""
+        own = self.record(schedule, tokens)
+        others = (r for r in self.weights if r != self.routing)
+        beside = all((schedule, tokens, routing) in self._beside for routing in others)
+        return own is not None and own.stage == "final" and beside
 
     def missing(self, schedule: Schedule) -> tuple[int, ...]:
         """Token counts without a record of ``schedule``; none if it is known to fail."""
@@ -136,8 +147,8 @@ class Ledger:
             return record.sources_hash == self.sources_hash(Schedule.from_dict(record.schedule))
 
         # What older sources took from run to run says how much a difference means, as for `emit`.
-        every = [*self.stale, *filter(counts, self._records)]
-        return winners(every, self.routing, current, self.variant)
+        every = [*self.stale, *filter(counts, self._records), *self._beside.values()]
+        return winners(every, self.routing, current, self.variant, self.weights)
 
     def finalists(self, count: int) -> dict[Schedule, tuple[int, ...]]:
         """The ``count`` fastest schedules of each token count, each with the counts it leads at.
@@ -159,6 +170,10 @@ class Ledger:
         return record.time_us.median
 
     def _note(self, schedule: Schedule, record: Record) -> None:
+        if record.routing != self.routing:
+            if record.stage == "final" and record.time_us:
+                self._beside[schedule, record.tokens, record.routing] = record
+            return
         self._records.append(record)
         if record.stage == "confirm":
             return

@@ -33,6 +33,19 @@ class Objective:
 
     weights: Mapping[Cell, float]
 
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Its token counts."""
+        return tuple(sorted({n for n, _ in self.weights}))
+
+    @property
+    def routings(self) -> dict[str, float]:
+        """The weight of each routing pattern; they sum to 1."""
+        found: dict[str, float] = {}
+        for (_, routing), weight in self.weights.items():
+            found[routing] = found.get(routing, 0.0) + weight
+        return found
+
     @classmethod
     def mixture(cls, tokens: Mapping[int, float], routing: Mapping[str, float]) -> Objective:
         """The products of two sets of relative weights."""

@@ -44,7 +44,8 @@ def replay(
     began = time.monotonic()
     shape = plan.shape
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
-    ledger = Ledger(shape, plan.tokens, plan.token_tile, plan.routing, None, plan.variant)
+    about = plan.tokens, plan.token_tile, plan.routing
+    ledger = Ledger(shape, *about, None, plan.variant, plan.weights)
     records = tuning_db.read(path)
     ledger.load(records)
     recorded = [s for s in ledger.schedules() if not ledger.missing(s)]
@@ -86,6 +87,12 @@ def replay(
         left=len(search),
         failures=dict(failures),
         winners=ledger.winners(seen),
-        emission=emit(device, [shape.name], database=plan.database, folder=plan.folder),
+        emission=emit(
+            device,
+            [shape.name],
+            database=plan.database,
+            folder=plan.folder,
+            weights=plan.weights,
+        ),
         seconds=time.monotonic() - began,
     )

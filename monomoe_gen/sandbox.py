@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -73,6 +73,21 @@ class TraceOutcome:
     status: Status
     message: str
     launches: tuple[Traced, ...]
+
+
+class Box(Protocol):
+    """What a tuning run needs of a `Sandbox`, which may be on another host."""
+
+    env: Env
+    restarts: int
+
+    def __enter__(self) -> Box: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+    def measure(self, request: Measure) -> Outcome: ...
+
+    def renew(self) -> None: ...
 
 
 class Sandbox:

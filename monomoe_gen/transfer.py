@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 
 from monomoe_gen import tuning_db
 from monomoe_gen.errors import MonomoeError, ShapeError
@@ -58,11 +59,13 @@ def from_nearest(
     token_tile: int,
     routing: str,
     folder: Path,
+    weights: Mapping[str, float] = MappingProxyType({}),
 ) -> Transfer | None:
     """The best schedules of the recorded shape nearest to ``shape``, as candidates; None if none.
 
     ``folder`` is that of the GPU in the database. Times of another token count stand in for those
-    that are missing; sources may be older.
+    that are missing; sources may be older. With ``weights`` of several routings, winners are those
+    of the mixture (see `winners`).
     """
     others = []
     for path in sorted(folder.glob("*.jsonl")):
@@ -71,7 +74,7 @@ def from_nearest(
             others.append((shape_distance(shape, other), other.name, path))
     for distance, model, path in sorted(others):
         records = tuning_db.read(path)
-        if best := _best(records, tokens, token_tile, routing, BEST):
+        if best := _best(records, tokens, token_tile, routing, BEST, weights):
             return Transfer(model, distance, _mapped(best, candidates))
     return None
 
@@ -85,6 +88,7 @@ def from_base(
     routing: str,
     folder: Path,
     count: int,
+    weights: Mapping[str, float] = MappingProxyType({}),
 ) -> Transfer:
     """The ``count`` best schedules of each token count of the kernels that these are a variant of.
 
@@ -103,7 +107,7 @@ def from_base(
     ]
     for base in bases:
         records = tuning_db.read(folder / f"{base.name}.jsonl")
-        if best := _best(records, tokens, token_tile, routing, count):
+        if best := _best(records, tokens, token_tile, routing, count, weights):
             return Transfer(base.name, 0.0, _mapped(best, candidates))
     raise MonomoeError(
         f"asked for the winners of the kernels that {shape.name}, {variant}, is a variant of; "
@@ -126,12 +130,18 @@ def _known(name: str) -> Shape | None:
 
 
 def _best(
-    records: Sequence[Record], tokens: Iterable[int], token_tile: int, routing: str, count: int
+    records: Sequence[Record],
+    tokens: Iterable[int],
+    token_tile: int,
+    routing: str,
+    count: int,
+    weights: Mapping[str, float],
 ) -> list[Schedule]:
     """The best schedules of usual kernels at each token count, the winners first."""
     times = {n: medians(records, n, token_tile, routing) for n in {r.tokens for r in records}}
     counts = [n for n, found in times.items() if found]
-    won = winners((r for r in records if r.token_tile == token_tile), routing)
+    own = (r for r in records if r.token_tile == token_tile)
+    won = winners(own, routing, weights=weights)
     lists = []
     for n in tokens if counts else ():
         near = min(counts, key=lambda m: abs(math.log2(m / n)))

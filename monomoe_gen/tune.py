@@ -26,7 +26,7 @@ from monomoe_gen.jobs import Subject
 from monomoe_gen.ledger import Ledger
 from monomoe_gen.pipeline import prepared_ahead
 from monomoe_gen.refute import make_refuter
-from monomoe_gen.sandbox import Sandbox
+from monomoe_gen.sandbox import Box, Sandbox
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.search import Search
 from monomoe_gen.space import feasible
@@ -35,9 +35,9 @@ from monomoe_gen.tuning_db import Record
 
 FINAL_SHARE = 0.2  # of a time budget, kept for the finalists
 INCUMBENTS = 8  # of each token count, from records of older sources
-COMPILERS = max(1, min(8, (os.cpu_count() or 1) - 1))
+COMPILERS = 8  # for each card, as far as there are cores
 FIRST_GUESS_S = 0.5  # per candidate, until some are measured
-Open = Callable[[], AbstractContextManager[Sandbox]]
+Open = Callable[[], AbstractContextManager[Box]]
 
 
 def tune(
@@ -69,7 +69,7 @@ def tune(
         options = routing, plan.simulate, plan.variant
         refuter = make_refuter(shape, tuple(plan.tokens), tile, *options)
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
-    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.variant)
+    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.variant, plan.weights)
     if not plan.fresh:
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)
@@ -77,14 +77,15 @@ def tune(
     favourites: list[Schedule] = []
     about = plan.tokens, tile, plan.routing, path.parent
     if plan.from_winners:
-        transfer = from_base(shape, plan.variant, candidates, *about, plan.from_winners)
+        count = plan.from_winners
+        transfer = from_base(shape, plan.variant, candidates, *about, count, plan.weights)
         wanted = {*transfer.schedules, *_incumbents(ledger.stale, 1)}
         candidates = [s for s in candidates if s in wanted]
         first = list(transfer.schedules)
     else:
         favourites = cost.favourites([ledger.spec(s) for s in candidates], plan.tokens)
         if not ledger.stale and not ledger.schedules():
-            transfer = from_nearest(shape, candidates, *about)
+            transfer = from_nearest(shape, candidates, *about, plan.weights)
         transferred = transfer.schedules if transfer else ()
         first = [*_incumbents(ledger.stale), *_in_turns(favourites, transferred)]
     search = Search(candidates, plan.tokens, plan.seed, first, plan.sampler)
@@ -110,7 +111,9 @@ def tune(
         for schedule in filter(campaign.hopeless, candidates):
             search.tell(schedule, campaign.values(schedule))
         deadline = began + plan.budget_s * (1 - FINAL_SHARE) if plan.budget_s else float("inf")
-        measured, campaign = _search(campaigns, search, deadline, stop, say)
+        measured, alive = _search(campaigns, search, deadline, stop, say)
+        left_out = frozenset(i for i, own in enumerate(campaigns) if own not in alive)
+        campaign = alive[0]
         if apart := spread(ledger.records[before:]):
             say(apart)
         while not (stop.is_set() or plan.screen_only):
@@ -122,7 +125,13 @@ def tune(
         speed = campaign.meter.speed()
     emission = None
     if ledger.best() and not stop.is_set():
-        emission = emit(device, [shape.name], database=plan.database, folder=plan.folder)
+        emission = emit(
+            device,
+            [shape.name],
+            database=plan.database,
+            folder=plan.folder,
+            weights=plan.weights,
+        )
     return Report(
         replay=False,
         interrupted=stop.is_set(),
@@ -134,6 +143,7 @@ def tune(
         emission=emission,
         seconds=time.monotonic() - began,
         restarts=restarts,
+        left_out=left_out,
         pruned=pruned,
         transfer=worth(transfer, favourites, ledger) if transfer and favourites else "",
         speed=speed,
@@ -162,10 +172,10 @@ def _search(
     deadline: float,
     stop: threading.Event,
     say: Callable[[str], object],
-) -> tuple[int, Campaign]:
+) -> tuple[int, list[Campaign]]:
     """Measures candidates until none is left, the budget is spent or ``stop``.
 
-    Returns how many, and the campaign of a card that still answers.
+    Returns how many, and the campaigns of the cards that still answer.
     """
     campaign = campaigns[0]
     failed = threading.Event()
@@ -203,5 +213,7 @@ def _search(
             search.tell(subject.spec.schedule, own.values(subject.spec.schedule))
             own.report("search", measured, total)
 
-    alive = share(prepared_ahead(prepare, COMPILERS, over), campaigns, work, failed, say)
-    return measured, alive[0]
+    compilers = max(1, min(COMPILERS * len(campaigns), (os.cpu_count() or 1) - 1))
+    queue = prepared_ahead(prepare, compilers, over)
+    alive = share(queue, campaigns, work, over, failed, say)
+    return measured, alive

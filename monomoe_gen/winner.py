@@ -11,11 +11,13 @@ schedule wins that is in the same position at most token counts, then the fastes
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +31,10 @@ LEVEL = 0.95  # of the two-sided intervals
 LEAST_RESIDUALS = 12  # degrees of freedom that say more than the scatter within a run
 RESAMPLES = 4000
 SESSION_S = 2  # at most, from one record of a session of finals to the next
+
+
+Candidate = tuple[int, int, str, str, str]
+"""What `Record.candidate` gives."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,12 @@ def winners(
     routing: str = "uniform",
     valid: Callable[[Record], bool] = lambda record: True,
     variant: Variant = USUAL,
+    weights: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[int, Winner]:
     """The winner of each token count under ``routing``, among kernels of ``variant``.
+
+    With ``weights`` of several routings, ``routing`` among them, finalists are compared by the mean
+    of their times under all of these. Where none was a finalist under all, ``routing`` decides.
 
     A candidate stands for its latest record, a final one if it has any: what a re-measurement
     found wrong, unstable or slow replaces what the screening said. A candidate with a final record
@@ -67,19 +77,48 @@ def winners(
     """
     every = [record for record in records if Variant.of(record) == variant]
     spread = run_to_run(r for r in every if r.routing == routing)
-    found: dict[int, list[Record]] = {}
-    for record in latest_of(every, routing):
-        if record.time_us:
-            found.setdefault(record.tokens, []).append(record)
-    level = {n: _level(sorted(found[n], key=_rank), spread, valid) for n in sorted(found)}
+    latest = {r.candidate: r for r in latest_of(every, routing) if r.time_us}
+    mixed = _by_tokens(_mixed(latest, every, weights))
+    level = {
+        n: _level(mixed.get(n, []), spread, valid) or _level(found, spread, valid)
+        for n, found in _by_tokens(latest.values()).items()
+    }
     confirmed = _confirmed(r for r in every if r.routing == routing)
     places = Counter(_kernel(r) for records_ in level.values() for r in records_)
     chosen = {}
     for n, equal in level.items():
         if equal:
             best = min(equal, key=lambda r: (-places[_kernel(r)], _rank(r)))
-            chosen[n] = _winner(best, equal, spread, confirmed.get(_measured(best)))
+            own = latest[best.candidate]
+            chosen[n] = _winner(own, equal, spread, confirmed.get(_measured(best)))
     return chosen
+
+
+def _by_tokens(records: Iterable[Record]) -> dict[int, list[Record]]:
+    """The best first."""
+    found: dict[int, list[Record]] = {}
+    for record in sorted(records, key=_rank):
+        found.setdefault(record.tokens, []).append(record)
+    return dict(sorted(found.items()))
+
+
+def _mixed(
+    latest: Mapping[Candidate, Record], every: Sequence[Record], weights: Mapping[str, float]
+) -> list[Record]:
+    """Those of ``latest`` that are final under all routings, with the weighted mean as time."""
+    times = [
+        {r.candidate: r.time_us for r in latest_of(every, routing) if r.stage == "final"}
+        for routing in weights
+    ]
+    shares = np.array(list(weights.values())) / sum(weights.values()) if weights else np.zeros(0)
+    mixed = []
+    for candidate, record in latest.items():
+        found = [time for each in times if (time := each.get(candidate))]
+        if weights and len(found) == len(weights):
+            p10, median, p90 = shares @ [[time.p10, time.median, time.p90] for time in found]
+            time = Time(float(median), float(p10), float(p90), min(time.n for time in found))
+            mixed.append(dataclasses.replace(record, time_us=time))
+    return mixed
 
 
 def _confirmed(records: Iterable[Record]) -> dict[Hashable, Record]:
@@ -181,7 +220,8 @@ def _winner(
     time = (confirmed or best).time_us
     assert time
     low, high = interval(time, spread)
-    ties = tuple(Schedule.from_dict(r.schedule).id for r in equal if r is not best)
+    others = (r for r in equal if r.candidate != best.candidate)
+    ties = tuple(Schedule.from_dict(r.schedule).id for r in others)
     return Winner(best, round(low, 3), round(high, 3), ties, confirmed)
 
 

@@ -1,12 +1,17 @@
 """A stand-in for the GPU worker: ``python fake_worker.py`` speaks the protocol without a GPU.
 
-What it does with a request is written in the name of the kernel.
+What it does with a request is written in the name of the kernel. With `SECONDS` as its argument it
+is a card of a cluster: a request takes so long, and the name of the kernel gives its times. The
+card that removes the file `FUSE` kills its parent.
 """
 
+import contextlib
 import os
 import signal
 import sys
 import time
+import zlib
+from pathlib import Path
 
 from monomoe_gen.protocol import (
     Cell,
@@ -14,6 +19,7 @@ from monomoe_gen.protocol import (
     Event,
     Failed,
     Floor,
+    Measure,
     Ready,
     Stage,
     Trace,
@@ -23,6 +29,8 @@ from monomoe_gen.protocol import (
 )
 
 UUID = os.environ.get("FAKE_UUID", "GPU-fake")
+SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else None
+FUSE = Path(sys.argv[2]) if len(sys.argv) > 2 else None
 
 
 def say(event: Event) -> None:
@@ -34,7 +42,29 @@ def cell(tokens: int, us: float = 10.0) -> Cell:
     return Cell(tokens=tokens, status="ok", samples=(us, us, us), floor=Floor(8.0, 0.5))
 
 
+def serve_as_card(seconds: float) -> None:
+    """Answers for ever; a kernel's times depend on its name."""
+    uuid = f"GPU-{os.environ['CUDA_VISIBLE_DEVICES']}"
+    say(Ready({"gpu": "NVIDIA H200", "uuid": uuid, "sms": 132}))
+    for line in sys.stdin:
+        request = decode_request(line)
+        assert isinstance(request, Measure)
+        time.sleep(seconds)
+        if FUSE:
+            with contextlib.suppress(FileNotFoundError):
+                FUSE.unlink()
+                os.kill(os.getppid(), signal.SIGKILL)
+                return
+        for tokens in request.tokens:
+            us = 10.0 * tokens + zlib.crc32(request.kernel.name.encode()) % 1000 / 100
+            say(cell(tokens, us) if request.timed else Cell(tokens=tokens, status="ok"))
+        say(Done())
+
+
 def main() -> None:
+    if SECONDS is not None:
+        serve_as_card(SECONDS)
+        return
     say(Ready({"gpu": "fake", "uuid": UUID, "sms": 132}))
     for line in sys.stdin:
         request = decode_request(line)

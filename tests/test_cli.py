@@ -57,7 +57,8 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 def test_the_commands() -> None:
     expected = (
         "shapes shape space explain rank render compile emit draw simulate validate bench trace "
-        "bench-variants tune search-study cover db check calibrate init-ci show report doctor"
+        "bench-variants tune search-study cover db check calibrate init-ci show demo report "
+        "doctor"
     )
     assert set(COMMANDS) == set(expected.split())
 
@@ -234,7 +235,7 @@ def test_emit_reports_what_changed(
 ) -> None:
     table = Table(KNOWN[DEFAULT], (), ())
     changed = Emission(table, ("dispatch.json",), ("old.cu",), ("a note",))
-    monkeypatch.setattr(emit_module, "emit", lambda device, models, done: changed)
+    monkeypatch.setattr(emit_module, "emit", lambda device, models, weights, done: changed)
     code, out, err = ask(capsys, "emit", "--format", "json")
     assert code == 0
     assert json.loads(out) == [

@@ -110,6 +110,20 @@ def test_a_table_for_other_programs(root: Path, tmp_path: Path) -> None:
     assert {r["schedule.grid"] for r in rows} >= {str(A.grid)}
 
 
+def test_a_parquet_file_reads_back_as_the_records(root: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="no pyarrow: the extra [parquet]")
+    path = tmp_path / "out.parquet"
+    assert cli.run(["db", "export", "--format", "parquet", "-o", str(path)]) == 0
+    rows = parquet.read_table(path).to_pylist()
+    assert [row["model"] for row in rows] == [OTHER] + [MODEL] * 4
+    for row, record in zip(rows, [EIGHT, *RECORDS], strict=True):
+        time_us = record.time_us.median if record.time_us else None
+        for name in ("tokens", "stage", "status", "message", "at"):
+            assert row[name] == getattr(record, name), name
+        assert row["time_us.median"] == time_us and row["env.uuid"] == "GPU-0"
+        assert {name: row[f"schedule.{name}"] for name in record.schedule} == record.schedule
+
+
 def test_t4_has_what_its_schema_requires(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     chosen = ["--model", MODEL, "--tokens", "1"]

@@ -4,6 +4,7 @@ One table for all commands. Each command line runs on a machine without a GPU (u
 H200), with no measurements and with the tables that ship. None may print data or a traceback.
 """
 
+import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from test_cli_measure import save_layer
 from test_hf_config import MIXTRAL, QWEN2_57B, without
 
 from monomoe_gen import cli, remeasure, sandbox, tuning_db
-from monomoe_gen.cli import tuning
+from monomoe_gen.cli import tuning_run
 from monomoe_gen.cli.options import schedule_text
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.paths import DATA_VARIABLE
@@ -106,6 +107,35 @@ CASES = (
     Case("db export --format t4 -o {out} --tokens 1", "a T4 file is about one model, found"),
     Case("db migrate --model toy", "No such option"),
     Case(f"tune --model {MODEL}", f"run `monomoe-gen tune --model {MODEL}` on a mach", ENVIRONMENT),
+    Case(
+        f"tune --model {MODEL} --executor ray",
+        "pip install 'monomoe-gen[ray]'",
+        ENVIRONMENT,
+        missing="ray",
+    ),
+    Case(
+        f"tune --model {MODEL} --executor ray --ray-address 127.0.0.1:1",
+        "asked for the Ray cluster at 127.0.0.1:1: [Errno 111] Connection refused"
+        if importlib.util.find_spec("ray")
+        else "[ray]",
+        ENVIRONMENT,
+    ),
+    Case(f"tune --model {MODEL} --ray-address x:1", "--ray-address is for --executor ray"),
+    Case(f"tune --model {MODEL} --objective none.yaml", "'none.yaml': no such file; give one, or"),
+    Case(f"tune --model {MODEL} --objective {{broken.yaml}}", "broken.yaml"),
+    Case(
+        f"tune --model {MODEL} --objective default --tokens 1",
+        "give --tokens or --objective, not both",
+    ),
+    Case(
+        f"tune --model {MODEL} --objective default --routing zipf",
+        "give --routing or --objective, not both",
+    ),
+    Case(
+        f"tune --model {MODEL} --objective {{zipf.yaml}}",
+        "--objective: give uniform routing a weight too, found zipf only",
+    ),
+    Case("emit --objective {zipf.yaml}", "--objective: give uniform routing a weight too, found"),
     Case(f"tune --model {MODEL} --seed -5", "'--seed': -5 is not in the range"),
     Case("tune --model {elsewhere.yaml}", "home/shapes as toy.yaml, so that the dispatch table"),
     Case(f"tune --model {MODEL} --budget soon", "'soon': give a time such as 90s, 10m or 1.5h"),
@@ -218,6 +248,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("place")
     toy = load_shape("toy")
     (folder / "broken.yaml").write_text(toy.to_yaml().replace("hidden: 256", "hidden: 100"))
+    (folder / "zipf.yaml").write_text("routing: {zipf: 1}\n")
     (folder / "latin.yaml").write_bytes(b"name: \xe4\n")
     (folder / "elsewhere.yaml").write_text(replace(toy, top_k=4).to_yaml())
     (folder / "a file").write_text("")
@@ -257,7 +288,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "home"))
     monkeypatch.setattr(sandbox, "Sandbox", NoWorker)
-    for module in (remeasure, tuning, "monomoe_gen.device"):
+    for module in (remeasure, tuning_run, "monomoe_gen.device"):
         name = module if isinstance(module, str) else module.__name__
         monkeypatch.setattr(f"{name}.current_device", lambda: None)
     return tmp_path / "home"

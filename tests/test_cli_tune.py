@@ -1,6 +1,7 @@
 """``tune`` as a command: what it makes of its options, what it prints, how it ends."""
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,16 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from monomoe_gen import cli, tuning_db
+from monomoe_gen import cli, ray_executor, tuning_db
 from monomoe_gen import replay as replay_module
 from monomoe_gen import tune as tune_module
 from monomoe_gen.campaign import Plan, Report
-from monomoe_gen.cli import tuning
+from monomoe_gen.cli import tuning_run
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.routing_trace import save
+from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
 from monomoe_gen.tuning_db import Record, Time
@@ -67,7 +69,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         asked.append(plan)
         return REPORT
 
-    monkeypatch.setattr(tuning, "current_device", lambda: KNOWN[DEFAULT])
+    monkeypatch.setattr(tuning_run, "current_device", lambda: KNOWN[DEFAULT])
     monkeypatch.setattr(tune_module, "tune", carry_out)
     return asked
 
@@ -115,16 +117,59 @@ def test_what_to_tune(plans: list[Plan]) -> None:
     assert (plan.variant, plan.from_winners) == (Variant(router="weight", pdl=True), 3)
 
 
+def test_an_objective_says_what_to_tune_for(
+    plans: list[Plan], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "objective.yaml"
+    path.write_text("{tokens: {2: 1, 8: 3}, routing: {zipf: 1, uniform: 4}}")
+    arguments = ["tune", "--model", MODEL, "--objective"]
+    assert cli.run(["tune", "--model", MODEL]) == 0
+    assert cli.run([*arguments, str(path)]) == 0
+    assert "objective: 2, 8 tokens; zipf 0.2, uniform 0.8" in capsys.readouterr().err
+    assert cli.run([*arguments, "default"]) == 0
+    found = [(p.tokens, p.routing, {r: round(w, 9) for r, w in p.weights.items()}) for p in plans]
+    assert found == [
+        ((1, 2, 4, 8), "uniform", {}),
+        ((2, 8), "uniform", {"zipf": 0.2, "uniform": 0.8}),
+        (tuple(range(1, 9)), "uniform", {"uniform": 0.6, "zipf": 0.3, "same": 0.1}),
+    ]
+
+
 def test_all_gpus_take_part(monkeypatch: pytest.MonkeyPatch, plans: list[Plan]) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
         tune_module, "tune", lambda plan, device, **given: seen.append(given) or REPORT
     )
-    monkeypatch.setattr(tuning, "equal_gpus", lambda: ["GPU-a", "GPU-b", "GPU-c"])
+    monkeypatch.setattr(tuning_run, "equal_gpus", lambda: ["GPU-a", "GPU-b", "GPU-c"])
     assert cli.run(["tune", "--model", MODEL]) == 0
     assert cli.run(["tune", "--model", MODEL, "--gpus", "all"]) == 0
     one, every = seen
-    assert "others" not in one and len(every["others"]) == 2 and every["sandbox"]
+    assert one["others"] == [] and len(every["others"]) == 2
+    assert one["sandbox"] is Sandbox and isinstance(every["sandbox"](), Sandbox)
+
+
+def test_gpus_of_a_cluster_take_part(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[dict[str, Any]] = []
+    asked: list[tuple[str | None, int | None]] = []
+
+    @contextlib.contextmanager
+    def gpus(address: str | None, most: int | None) -> Iterator[tuple[Device, list[Any]]]:
+        asked.append((address, most))
+        yield KNOWN[DEFAULT], ["a", "b", "c"][:most]
+
+    monkeypatch.setattr(
+        tune_module, "tune", lambda plan, device, **given: seen.append(given) or REPORT
+    )
+    monkeypatch.setattr(ray_executor, "gpus", gpus)
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
+    arguments = ["tune", "--model", MODEL, "--executor", "ray"]
+    assert cli.run(arguments) == 0
+    assert cli.run([*arguments, "--gpus", "one", "--ray-address", "head:6379"]) == 0
+    assert asked == [(None, None), ("head:6379", 1)]
+    assert [(g["sandbox"], g["others"]) for g in seen] == [("a", ["b", "c"]), ("a", [])]
+    assert "3 NVIDIA H200 of the Ray cluster" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "share"), [(None, 0.1), ("none", None), ("5%", 0.05)])
@@ -164,7 +209,7 @@ def test_an_interrupted_run_ends_with_130(
 def test_without_a_gpu_the_first_line_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tuning, "current_device", lambda: None)
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
     monkeypatch.setattr(tuning_db, "tuning_db_dir", lambda: tmp_path)
     assert cli.run(["tune", "--model", MODEL]) == 5
     out, err = capsys.readouterr()
@@ -175,7 +220,7 @@ def test_without_a_gpu_the_first_line_says_so(
 def test_without_a_gpu_the_records_are_searched(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tuning, "current_device", lambda: None)
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
     replayed = replace(REPORT, replay=True, measured=0)
     monkeypatch.setattr(replay_module, "replay", lambda plan, device, **_: replayed)
     assert cli.run(["tune", "--model", MODEL]) == 0
@@ -206,6 +251,43 @@ def test_several_models_share_a_worker(
     assert all(plan.screen_only for plan in plans)
     assert opened == ["one"] and boxes[0] is boxes[1]
     assert [row["model"] for row in json.loads(capsys.readouterr().out)] == ["toy", MODEL]
+
+
+def test_several_models_share_the_gpus_of_a_cluster_that_still_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[str] = []
+    served: list[tuple[str, dict[str, float], list[str]]] = []
+
+    @contextlib.contextmanager
+    def gpus(address: str | None, most: int | None) -> Iterator[tuple[Device, list[Any]]]:
+        names = ("a", "b", "c")
+        yield KNOWN[DEFAULT], [functools.partial(once, name) for name in names]
+        opened.append("none")
+
+    @contextlib.contextmanager
+    def once(name: str) -> Iterator[str]:
+        opened.append(name)
+        yield name
+        opened.remove(name)
+
+    def carry_out(plan: Plan, device: Device, sandbox: Any, others: Any, **_: Any) -> Report:
+        with contextlib.ExitStack() as stack:
+            boxes = [stack.enter_context(make()) for make in (sandbox, *others)]
+            served.append((plan.shape.name, dict(plan.weights), boxes))
+        assert opened == ["a", "b", "c"], "open until the last model is through"
+        return replace(REPORT, left_out=frozenset({0}))
+
+    monkeypatch.setattr(ray_executor, "gpus", gpus)
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    arguments = ["--executor", "ray", "--objective", "default", "--screen-only"]
+    assert cli.run(["tune", "--model", "toy", "--model", MODEL, *arguments]) == 0
+    assert [(model, boxes) for model, _, boxes in served] == [
+        ("toy", ["a", "b", "c"]),
+        (MODEL, ["b", "c"]),
+    ]
+    assert all(weights.keys() == {"uniform", "zipf", "same"} for _, weights, _ in served)
+    assert opened == ["none"]
 
 
 def test_an_interrupted_model_ends_the_run(

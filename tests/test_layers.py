@@ -40,7 +40,7 @@ LAYERS = (
     ("testbed",),
     ("plan", "fallback", "c_header"),
     ("sandbox", "worker", "emit", "jobs", "simulate", "torch_op"),
-    ("runtime", "verify", "refute"),
+    ("runtime", "verify", "refute", "ray_executor"),
     ("campaign",),
     ("finals", "confirm", "cards", "replay", "inspection", "candidates", "integrations"),
     ("tune", "lab", "demo"),

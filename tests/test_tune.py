@@ -299,6 +299,63 @@ def test_winners_are_timed_again_in_fresh_processes_and_the_table_carries_that(
     assert bench.gpu.requests == []
 
 
+def slow_under_zipf(monkeypatch: pytest.MonkeyPatch, spared: Schedule) -> None:
+    """Under Zipf routing everything but ``spared`` takes twice the time."""
+    usual = FakeWorker.cell
+
+    def cell(self: FakeWorker, schedule: Schedule, tokens: int, request: Measure) -> Cell:
+        made = usual(self, schedule, tokens, request)
+        slow = request.routing == "zipf" and schedule != spared
+        return dataclasses.replace(made, samples=tuple(us * (1 + slow) for us in made.samples))
+
+    monkeypatch.setattr(FakeWorker, "cell", cell)
+
+
+def test_an_objective_has_finalists_timed_under_its_routings_and_decides(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = SCHEDULES[4]
+    slow_under_zipf(monkeypatch, shared)
+    assert best(bench.tune()) == WINNERS
+    plain = [(e.tuned_at, e.kernel) for e in dispatch.load(bench.folder).entries]
+    bench.gpu.requests.clear()
+    weights = {"uniform": 0.7, "zipf": 0.3}
+    report = bench.tune(weights=weights)
+    assert report.measured == 0 and best(report) == dict.fromkeys((1, 2, 4, 8), shared)
+    timed = [(s, r.routing) for s, r in bench.gpu.requests if r.timed and not r.validate]
+    finalists = {s for s, _ in timed}
+    turns = [(s, routing) for s in dict.fromkeys(s for s, _ in timed) for routing in weights]
+    assert timed == turns * finals.ROUNDS and shared in finalists
+    finals_of = [r for r in bench.records() if r.stage == "final" and r.routing == "zipf"]
+    assert finals_of and {r.time_us.n for r in finals_of if r.time_us} == {600}
+    table = dispatch.load(bench.folder)
+    match = dispatch.lookup(table, SHAPE.name, 2)
+    assert (match.kernel.schedule, match.entry.time_us) == (shared, made_up_us(shared, 2))
+    bench.gpu.requests.clear()
+    files = bench.files()
+    assert best(bench.tune(weights=weights)) == best(report) == best(bench.replay(weights=weights))
+    assert bench.gpu.requests == [] and bench.files() == files, "all is known"
+    assert best(bench.tune()) == WINNERS
+    again = [(e.tuned_at, e.kernel) for e in dispatch.load(bench.folder).entries]
+    assert again == plain, "and without it all is as before"
+
+
+def test_a_finalist_that_fails_under_another_routing_has_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = FakeWorker.cell
+
+    def cell(self: FakeWorker, schedule: Schedule, tokens: int, request: Measure) -> Cell:
+        if request.routing == "zipf" and schedule == FOR_EIGHT:
+            return Cell(tokens=tokens, status="unstable", message="as asked")
+        return usual(self, schedule, tokens, request)
+
+    monkeypatch.setattr(FakeWorker, "cell", cell)
+    report = bench.tune(weights={"uniform": 0.7, "zipf": 0.3})
+    assert report.failures == {"unstable": 1}
+    assert FOR_EIGHT not in best(report).values() and set(report.best) == {1, 2, 4, 8}
+
+
 def test_a_winner_that_fails_in_a_fresh_process_has_lost(bench: Bench) -> None:
     bench.gpu.fresh_faults[FOR_EIGHT] = "launch"
     report = bench.tune()
@@ -569,6 +626,31 @@ def test_from_winners_tries_the_best_of_the_usual_kernels_alone(
     name = getattr(changes.get("shape"), "name", SHAPE.name)
     entry = dispatch.lookup(table, name, 1, changes.get("variant", USUAL)).entry  # type: ignore[arg-type]
     assert entry.record.stage == "final"
+
+
+def test_from_winners_tries_those_of_the_objective(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = SCHEDULES[4]
+    slow_under_zipf(monkeypatch, shared)
+    weights = {"uniform": 0.7, "zipf": 0.3}
+    assert set(best(bench.tune(weights=weights)).values()) == {shared}
+    bench.gpu.requests.clear()
+    variant = Variant("raw", pdl=True)
+    report = bench.tune(weights=weights, variant=variant, from_winners=1)
+    assert set(bench.gpu.measured()) == {shared} == set(best(report).values())
+    timed = [r.routing for _, r in bench.gpu.requests if r.timed and not r.validate]
+    assert timed == ["uniform", "zipf"], "one round"
+    own = [r for r in bench.records() if Variant.of(r) == variant]
+    assert {(r.stage, r.routing) for r in own} == {
+        ("screen", "uniform"),
+        ("final", "uniform"),
+        ("final", "zipf"),
+    }
+    bench.gpu.requests.clear()
+    again = bench.tune(weights=weights, variant=variant, from_winners=1)
+    assert best(again) == best(report) == best(bench.replay(weights=weights, variant=variant))
+    assert bench.gpu.requests == [], "all is known"
 
 
 def test_from_winners_takes_what_won_before_of_the_variant_itself(bench: Bench) -> None:

@@ -165,3 +165,41 @@ def test_a_confirmed_time_is_of_the_last_final_and_of_its_binary() -> None:
     other = tuning_db.Binary(100, 0, 200_000, "cd" * 32)
     assert winners([first, dataclasses.replace(confirmed, binary=other)])[1].confirmed is None
     assert winners([first, confirmed, record(9.0)])[1].confirmed == confirmed
+
+
+WEIGHTS = {"uniform": 0.6, "zipf": 0.3, "same": 0.1}
+
+
+def finalist(depth: int, tokens: int = 1, **us: float) -> list[Record]:
+    """A final record under each routing."""
+    return [
+        dataclasses.replace(final(median, depth, tokens), routing=routing)
+        for routing, median in us.items()
+    ]
+
+
+def test_a_mixture_of_routings_decides_and_the_uniform_record_is_told() -> None:
+    """8 leads under uniform routing by 5 %; 4 wins back more than that under the others."""
+    eight = finalist(8, uniform=10.0, zipf=12.0, same=9.0)  # 10.5
+    four = finalist(4, uniform=10.5, zipf=10.0, same=7.0)  # 10.0
+    records = [*repeated(0.0005), *eight, *four]
+    assert depth(winners(records)[1]) == 8
+    found = winners(records, weights=WEIGHTS)[1]
+    assert found.record == four[0] and found.ties == ()
+    assert found.low_us and found.high_us and found.low_us < 10.5 < found.high_us
+    weights = {"uniform": 6.0, "zipf": 0.5, "same": 0.5}
+    assert depth(winners(records, weights=weights)[1]) == 8, "weights are relative"
+    confirmed = dataclasses.replace(four[0], stage="confirm", time_us=Time(10.7, 10.6, 10.8, 200))
+    assert winners([*records, confirmed], weights=WEIGHTS)[1].carried == confirmed
+
+
+def test_a_finalist_that_lacks_a_routing_of_the_mixture_does_not_win() -> None:
+    whole = finalist(4, uniform=10.5, zipf=10.0, same=7.0)
+    part = finalist(8, uniform=9.0, zipf=9.0)
+    screened = record(5.0)
+    records = [*repeated(0.0005), *whole, *part, screened]
+    assert depth(winners(records, weights=WEIGHTS)[1]) == 4
+    assert depth(winners(records)[1]) == 8
+    assert depth(winners([*part, *whole[:1]], weights=WEIGHTS)[1]) == 8, "none is complete"
+    current = winners(records, weights=WEIGHTS, valid=lambda r: r.schedule["d_up"] != 4)
+    assert depth(current[1]) == 8, "none that is valid is complete"

@@ -13,8 +13,10 @@ from monomoe_gen.cli.options import (
     layout_option,
     model_option,
     models_option,
+    objective_option,
     pdl_option,
     router_option,
+    routing_weights,
     schedule_option,
     token_tile_option,
 )
@@ -22,6 +24,7 @@ from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import CompileError
 from monomoe_gen.files import write_atomically
+from monomoe_gen.objective import Objective
 from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import require_feasible
@@ -167,8 +170,15 @@ def _resources(source: Source, outcome: Outcome) -> dict[str, Any]:
     is_flag=True,
     help="Change nothing: render and compile every dispatched kernel again and compare.",
 )
+@objective_option("Let finalists win by this objective, as `tune --objective` measured them.")
 @format_option
-def emit(shapes: tuple[Shape, ...], device: Device, verify_only: bool, form: str) -> int | None:
+def emit(
+    shapes: tuple[Shape, ...],
+    device: Device,
+    verify_only: bool,
+    objective: Objective | None,
+    form: str,
+) -> int | None:
     """Write the dispatch table, sources and cubins of the fastest recorded kernels.
 
     With --verify, exit code 3 means that generated/ is not what the sources give.
@@ -178,7 +188,8 @@ def emit(shapes: tuple[Shape, ...], device: Device, verify_only: bool, form: str
     from monomoe_gen.emit import emit as emit_table
 
     with progress("compiling", None) as step:
-        emission = emit_table(device, [shape.name for shape in shapes] or None, done=step)
+        models = [shape.name for shape in shapes] or None
+        emission = emit_table(device, models, weights=routing_weights(objective), done=step)
     for note in emission.notes:
         say(note)
     rows = [{"file": name, "change": "written"} for name in emission.written]

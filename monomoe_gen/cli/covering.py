@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monomoe_gen.cli.options import device_option, model_option, token_tile_option
+from monomoe_gen.cli.options import device_option, model_option, objective_option, token_tile_option
 from monomoe_gen.cli.output import format_option, print_rows, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
+from monomoe_gen.objective import DEFAULT as OBJECTIVE
+from monomoe_gen.objective import Objective
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -21,14 +22,7 @@ FORMATS = {"worst_regret": ".2%", "mean_regret": ".2%", "us": ".2f"}
 
 @click.command()
 @model_option()
-@click.option(
-    "--objective",
-    "path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A YAML file with the weights of token counts and routing patterns, such as "
-    "`{tokens: {1: 1, 8: 2}, routing: {uniform: 0.7, zipf: 0.3}}`. Default: 1 to 8 tokens alike; "
-    "uniform 0.6, zipf 0.3, same 0.1.",
-)
+@objective_option("Cells and their weights. Default: default.")
 @click.option(
     "--kernels",
     type=click.IntRange(1),
@@ -40,7 +34,12 @@ FORMATS = {"worst_regret": ".2%", "mean_regret": ".2%", "us": ".2f"}
 @device_option
 @format_option
 def cover(
-    shape: Shape, path: Path | None, kernels: int, token_tile: int, device: Device, form: str
+    shape: Shape,
+    objective: Objective | None,
+    kernels: int,
+    token_tile: int,
+    device: Device,
+    form: str,
 ) -> None:
     """Find the few kernels that lose least against one for every cell, from the records.
 
@@ -49,9 +48,9 @@ def cover(
     the least mean by the weights of the objective. Cells without records are named and left out.
     """
     from monomoe_gen import cover as covers
-    from monomoe_gen import objective, tuning_db
+    from monomoe_gen import tuning_db
 
-    wanted = objective.load(path) if path else objective.DEFAULT
+    wanted = objective or OBJECTIVE
     records = tuning_db.read(tuning_db.database_path(device.slug, shape.name))
     times = covers.recorded(records, wanted, token_tile)
     if times is None:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from monomoe_gen import objective as objectives
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.objective import ROUTINGS as TIMED_ROUTINGS
+from monomoe_gen.objective import Objective
 from monomoe_gen.schedule import LAYOUTS, ROUTERS, TOKEN_TILES, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.variant import Variant
@@ -135,16 +138,59 @@ class _RoutingsType(click.ParamType):
         return names
 
 
+class _ObjectiveType(click.ParamType):
+    """An objective file, or ``default``."""
+
+    name = "file|default"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Objective:
+        if isinstance(value, Objective):
+            return value
+        if value == "default":
+            return objectives.DEFAULT
+        if not Path(value).is_file():
+            self.fail(f"{value!r}: no such file; give one, or default", param, ctx)
+        return objectives.load(Path(value))
+
+
+def objective_option(effect: str) -> Decorator:
+    """``--objective`` as ``objective``, None unless given; ``effect`` says what it does."""
+    return click.option(
+        "--objective",
+        type=_ObjectiveType(),
+        help=f"{effect} FILE is YAML with weights, such as `{{tokens: {{1: 1, 8: 2}}, routing: "
+        "{uniform: 0.7, zipf: 0.3}}`. What it leaves out is as in `default`: 1 to 8 tokens alike; "
+        "uniform 0.6, zipf 0.3, same 0.1.",
+    )
+
+
+def routing_weights(objective: Objective | None) -> dict[str, float]:
+    """The weights of its routings, by which winners are chosen; none without an objective.
+
+    Uniform routing has to be among them: tables tell its times.
+    """
+    weights = objective.routings if objective else {}
+    if weights and "uniform" not in weights:
+        raise click.UsageError(
+            f"--objective: give uniform routing a weight too, found {', '.join(weights)} only"
+        )
+    return weights
+
+
+def refuse_beside(option: str, *parameters: str) -> None:
+    """Raises UsageError if one of ``parameters`` was given beside ``option``."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if parameter.name in parameters and given:
+            raise click.UsageError(f"give {parameter.opts[0]} or {option}, not both")
+
+
 def captured_routing(trace_file: Path, shape: Shape) -> str:
     """The name of the routing in ``trace_file``, which is given in place of ``--routing``."""
-    from click.core import ParameterSource
-
     from monomoe_gen.routing_trace import load
 
-    context = click.get_current_context()
-    for name in ("routing", "routings"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError("give --routing or --routing-trace, not both")
+    refuse_beside("--routing-trace", "routing", "routings")
     return load(trace_file, shape).name
 
 

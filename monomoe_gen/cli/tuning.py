@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +12,18 @@ from monomoe_gen.cli.options import (
     ModelType,
     PercentType,
     captured_routing,
+    objective_option,
+    refuse_beside,
     routing_option,
+    routing_weights,
     tokens_option,
     trace_file_option,
     variant_options,
 )
-from monomoe_gen.cli.output import format_option, print_rows, progress_bar, say
-from monomoe_gen.device import DEFAULT, KNOWN, current_device, equal_gpus
-from monomoe_gen.errors import EnvironmentProblem, MonomoeError, ShapeError
+from monomoe_gen.cli.output import format_option, print_rows, say
+from monomoe_gen.cli.tuning_run import cluster_gpus, own_gpus, run
+from monomoe_gen.errors import MonomoeError, ShapeError
+from monomoe_gen.objective import Objective
 from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
@@ -29,8 +31,7 @@ from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
-    from monomoe_gen.campaign import Plan, Progress, Report
-    from monomoe_gen.sandbox import Sandbox
+    from monomoe_gen.campaign import Report
 
 FAILED, INTERRUPTED = 1, 130
 DEFAULT_BUDGET_S = 600.0
@@ -45,7 +46,7 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
     multiple=True,
     required=True,
     help="Name of a shape, or the path of a shape file; may be repeated: one after another, in the "
-    "same GPU worker.",
+    "same GPU workers.",
 )
 @tokens_option
 @click.option(
@@ -58,6 +59,11 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
 @click.option("--trials", type=click.IntRange(min=1), help="Most schedules to try.")
 @routing_option
 @trace_file_option
+@objective_option(
+    "Tune for the token counts of this objective, time finalists under all its routing patterns "
+    "and let the weighted mean of their times decide; the search itself is for uniform routing. A "
+    "later run or `emit` without it chooses by uniform routing again."
+)
 @variant_options
 @click.option(
     "--seed",
@@ -101,9 +107,21 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
 @click.option(
     "--gpus",
     type=click.Choice(["one", "all"]),
-    default="one",
+    help="Measure on the first visible GPU, or on all of them at once. Default: one, but all with "
+    "--executor ray.",
+)
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
     show_default=True,
-    help="Measure on the first visible GPU, or on all of them at once.",
+    help="Measure on GPUs of this host, or of a Ray cluster. Needs the extra [ray].",
+)
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="The Ray cluster, with --executor ray. Default: what RAY_ADDRESS names, else that of this "
+    "host, else one is started for the run.",
 )
 @click.option(
     "--screen-only",
@@ -119,13 +137,16 @@ def tune(
     trials: int | None,
     routing: str,
     trace_file: Path | None,
+    objective: Objective | None,
     variant: Variant,
     seed: int,
     sampler: str,
     simulate: int,
     prune: float | None,
     from_winners: int | None,
-    gpus: str,
+    gpus: str | None,
+    executor: str,
+    ray_address: str | None,
     screen_only: bool,
     fresh: bool,
     form: str,
@@ -144,6 +165,14 @@ def tune(
         _require_known(shape)
     from monomoe_gen.campaign import Plan
 
+    if ray_address and executor != "ray":
+        raise click.UsageError("--ray-address is for --executor ray")
+    weights = routing_weights(objective)
+    if objective:
+        refuse_beside("--objective", "tokens", "routing", "trace_file")
+        tokens = objective.tokens
+        shares = ", ".join(f"{name} {weight:.2g}" for name, weight in weights.items())
+        say(f"objective: {', '.join(map(str, tokens))} tokens; {shares}")
     if trace_file:
         if len(shapes) > 1:
             raise click.UsageError("--routing-trace is of one model: give exactly one --model")
@@ -167,12 +196,17 @@ def tune(
             prune=prune,
             screen_only=screen_only,
             from_winners=from_winners,
+            weights=weights,
         )
         for shape in shapes
     ]
     rows: list[dict[str, Any]] = []
     failed = interrupted = False
-    for plan, report in _run(plans, gpus == "all"):
+    if executor == "ray":
+        found = cluster_gpus(ray_address, 1 if gpus == "one" else None)
+    else:
+        found = own_gpus(gpus == "all", len(plans) > 1)
+    for plan, report in run(plans, found):
         if isinstance(report, MonomoeError):
             failed = True
             say(f"{plan.shape.name}: {report}")
@@ -197,55 +231,6 @@ def _require_known(shape: Shape) -> None:
             f"is not the known shape of that name; copy its file to {home() / 'shapes'} as "
             f"{shape.name}.yaml, so that the dispatch table can refer to it",
         )
-
-
-def _run(plans: Sequence[Plan], every_gpu: bool) -> Iterator[tuple[Plan, Report | MonomoeError]]:
-    """Carries out one plan after another, until one is interrupted.
-
-    Of several, one that cannot be carried out does not keep the others from it.
-    """
-    device = current_device()
-    with ExitStack() as opened:
-        update = opened.enter_context(progress_bar())
-
-        def observe(progress: Progress) -> None:
-            update(progress.stage, progress.done, progress.total, progress.note)
-
-        if device is None:
-            from monomoe_gen.replay import replay
-
-            for plan in plans:
-                yield plan, replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
-            return
-        from monomoe_gen import tune as tuner
-
-        boxes: dict[str, Any] = {}
-        if every_gpu:
-            first, *others = (_sandbox_of(gpu) for gpu in equal_gpus())
-            boxes = {"sandbox": first, "others": others}
-        elif len(plans) > 1:
-            from monomoe_gen.sandbox import sandboxes
-
-            shared = opened.enter_context(opened.enter_context(sandboxes())())
-            boxes = {"sandbox": lambda: nullcontext(shared)}
-        for plan in plans:
-            try:
-                report = tuner.tune(plan, device, say=say, observe=observe, **boxes)
-            except MonomoeError as error:
-                if len(plans) == 1 or isinstance(error, EnvironmentProblem):
-                    raise
-                yield plan, error
-                continue
-            yield plan, report
-            if report.interrupted:
-                return
-
-
-def _sandbox_of(gpu: str) -> Callable[[], Sandbox]:
-    from monomoe_gen.sandbox import Sandbox
-    from monomoe_gen.worker_process import ProcessWorker
-
-    return lambda: Sandbox(lambda: ProcessWorker(gpu=gpu))
 
 
 def _rows(report: Report) -> list[dict[str, Any]]:

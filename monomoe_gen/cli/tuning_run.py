@@ -1,0 +1,98 @@
+"""Carries out what ``tune`` was asked for, and finds the GPUs that take part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from monomoe_gen.cli.output import progress_bar, say
+from monomoe_gen.device import DEFAULT, KNOWN, Device, current_device, equal_gpus
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError
+
+if TYPE_CHECKING:
+    from monomoe_gen.campaign import Plan, Progress, Report
+    from monomoe_gen.sandbox import Box, Sandbox
+
+    Found = tuple[Device | None, Sequence[Callable[[], AbstractContextManager[Box]]]]
+
+
+def run(
+    plans: Sequence[Plan], gpus: AbstractContextManager[Found]
+) -> Iterator[tuple[Plan, Report | MonomoeError]]:
+    """Carries out one plan after another, until one is interrupted.
+
+    Of several, one that cannot be carried out does not keep the others from it. They share the
+    sandboxes, and a GPU that one of them leaves out serves no later one.
+    """
+    with ExitStack() as opened:
+        update = opened.enter_context(progress_bar())
+        device, boxes = opened.enter_context(gpus)
+
+        def observe(progress: Progress) -> None:
+            update(progress.stage, progress.done, progress.total, progress.note)
+
+        if device is None:
+            from monomoe_gen.replay import replay
+
+            for plan in plans:
+                yield plan, replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
+            return
+        from monomoe_gen import tune as tuner
+
+        if len(plans) > 1:
+            boxes = [_opened(opened.enter_context(make())) for make in boxes]
+        for plan in plans:
+            first, *others = boxes
+            try:
+                report = tuner.tune(
+                    plan, device, say=say, observe=observe, sandbox=first, others=others
+                )
+            except MonomoeError as error:
+                if len(plans) == 1 or isinstance(error, EnvironmentProblem):
+                    raise
+                yield plan, error
+                continue
+            boxes = [make for i, make in enumerate(boxes) if i not in report.left_out]
+            yield plan, report
+            if report.interrupted:
+                return
+
+
+@contextmanager
+def own_gpus(every: bool, several: bool) -> Iterator[Found]:
+    """The kind of GPU that this host has, and what opens a sandbox on the first one or on each.
+
+    For ``several`` plans the one sandbox has its next worker made ready in time.
+    """
+    from monomoe_gen.sandbox import Sandbox, sandboxes
+
+    device = current_device()
+    if device and every:
+        yield device, [_sandbox_of(gpu) for gpu in equal_gpus()]
+    elif device and several:
+        with sandboxes() as fresh:
+            yield device, [fresh]
+    else:
+        yield device, [Sandbox]
+
+
+@contextmanager
+def cluster_gpus(address: str | None, most: int | None) -> Iterator[Found]:
+    """The same for a Ray cluster."""
+    from monomoe_gen import ray_executor
+
+    with ray_executor.gpus(address, most) as (device, sandboxes):
+        say(f"{len(sandboxes)} {device.name} of the Ray cluster")
+        yield device, sandboxes
+
+
+def _opened(box: Box) -> Callable[[], AbstractContextManager[Box]]:
+    return lambda: nullcontext(box)
+
+
+def _sandbox_of(gpu: str) -> Callable[[], Sandbox]:
+    from monomoe_gen.sandbox import Sandbox
+    from monomoe_gen.worker_process import ProcessWorker
+
+    return lambda: Sandbox(lambda: ProcessWorker(gpu=gpu))
