@@ -213,7 +213,7 @@ def test_the_baseline_is_a_folder_of_tables_or_of_one(
 
 
 @pytest.mark.parametrize("gpu", [True, False])
-@pytest.mark.parametrize("what", [("--model", "toy"), ("--tokens", "32")])
+@pytest.mark.parametrize("what", [("--model", "toy"), ("--tokens", "31")])
 def test_what_selects_nothing_is_refused(
     world: World,
     monkeypatch: pytest.MonkeyPatch,

@@ -121,6 +121,10 @@ inline constexpr Shape kShapes[] = {
 };
 
 inline constexpr Kernel kKernels[] = {
+    {"deepseek-v3.1-tp8-t16-g132-u32x1024x4-d112x256x4.cubin",
+        "2dbb62ceb79d3319d318d4f387e6d2d27c706a08df82a35b1ed703f5e9aebcfa",
+        "monomoe_deepseek_v3_1_tp8_t16_g132_u32x1024x4_d112x256x4",
+        0, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 217216, 92, 260096, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t32-g128-u16x1024x5-d64x256x5.cubin",
         "066a4656c16f2047007b258d09e916f26a1f83b5d986cbf1d36f61bdb70e3354",
         "monomoe_deepseek_v3_1_tp8_t32_g128_u16x1024x5_d64x256x5",
@@ -149,6 +153,10 @@ inline constexpr Kernel kKernels[] = {
         "2bb67ded8bd6b5016837413059f9ae3e7de8df83455d488483c56460a244d716",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4",
         0, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 222720, 94, 359424, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t16-g132-u32x1024x5-d64x256x3.cubin",
+        "cd51b03393b02c6cd45739dc39851d2a010e5e800958fe3406cd5f250efe0bb3",
+        "monomoe_glm_5_2_tp8_t16_g132_u32x1024x5_d64x256x3",
+        1, {132, 32, 1024, 64, 256, 5, 3}, 16, 132, 608, 225408, 91, 634880, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t32-g128-u16x1024x4-d64x256x4.cubin",
         "aa7b2b723a4932d6d232db33707dcd09ff113350b20e25dc394c0e04c51da64a",
         "monomoe_glm_5_2_tp8_t32_g128_u16x1024x4_d64x256x4",
@@ -261,56 +269,58 @@ inline constexpr Kernel kKernels[] = {
 
 // Sorted by model, then by variant, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {2, 1, 8, 16.227},  // deepseek-v3.1-tp8, packed weights
-    {1, 2, 8, 25.023},  // deepseek-v3.1-tp8, packed weights
-    {4, 4, 8, 43.358},  // deepseek-v3.1-tp8, packed weights
-    {6, 8, 8, 75.537},  // deepseek-v3.1-tp8, packed weights
-    {0, 32, 32, 233.888},  // deepseek-v3.1-tp8, packed weights
-    {3, 1, 8, 16.84},  // deepseek-v3.1-tp8, raw weights
-    {5, 2, 8, 26.148},  // deepseek-v3.1-tp8, raw weights
-    {5, 4, 8, 45.389},  // deepseek-v3.1-tp8, raw weights
-    {5, 8, 8, 78.455},  // deepseek-v3.1-tp8, raw weights
-    {8, 1, 8, 14.741},  // glm-5.2-tp8, packed weights
-    {13, 2, 8, 22.215},  // glm-5.2-tp8, packed weights
-    {11, 4, 8, 37.85},  // glm-5.2-tp8, packed weights
-    {14, 8, 8, 65.314},  // glm-5.2-tp8, packed weights
-    {7, 32, 32, 202.226},  // glm-5.2-tp8, packed weights
-    {10, 1, 8, 19.785},  // glm-5.2-tp8, packed weights, router inside
-    {10, 2, 8, 28.813},  // glm-5.2-tp8, packed weights, router inside
-    {10, 4, 8, 46.519},  // glm-5.2-tp8, packed weights, router inside
-    {16, 8, 8, 74.563},  // glm-5.2-tp8, packed weights, router inside
-    {9, 1, 8, 15.088},  // glm-5.2-tp8, raw weights
-    {12, 2, 8, 23.179},  // glm-5.2-tp8, raw weights
-    {12, 4, 8, 39.415},  // glm-5.2-tp8, raw weights
-    {15, 8, 8, 66.727},  // glm-5.2-tp8, raw weights
-    {22, 1, 8, 22.922},  // qwen3.5-122b, packed weights
-    {19, 2, 8, 37.403},  // qwen3.5-122b, packed weights
-    {19, 4, 8, 72.529},  // qwen3.5-122b, packed weights
-    {19, 8, 8, 131.383},  // qwen3.5-122b, packed weights
-    {17, 16, 16, 220.81},  // qwen3.5-122b, packed weights
-    {18, 32, 32, 397.879},  // qwen3.5-122b, packed weights
-    {21, 1, 8, 30.258},  // qwen3.5-122b, packed weights, router inside
-    {21, 2, 8, 48.34},  // qwen3.5-122b, packed weights, router inside
-    {21, 4, 8, 81.89},  // qwen3.5-122b, packed weights, router inside
-    {21, 8, 8, 143.128},  // qwen3.5-122b, packed weights, router inside
-    {20, 1, 8, 22.46},  // qwen3.5-122b, raw weights
-    {20, 2, 8, 38.991},  // qwen3.5-122b, raw weights
-    {20, 4, 8, 70.47},  // qwen3.5-122b, raw weights
-    {20, 8, 8, 125.966},  // qwen3.5-122b, raw weights
-    {26, 1, 8, 11.328},  // qwen3.5-35b, packed weights
-    {29, 2, 8, 16.329},  // qwen3.5-35b, packed weights
-    {29, 4, 8, 26.412},  // qwen3.5-35b, packed weights
-    {32, 8, 8, 44.859},  // qwen3.5-35b, packed weights
-    {23, 16, 16, 78.815},  // qwen3.5-35b, packed weights
-    {24, 32, 32, 130.478},  // qwen3.5-35b, packed weights
-    {28, 1, 8, 14.981},  // qwen3.5-35b, packed weights, router inside
-    {31, 2, 8, 20.717},  // qwen3.5-35b, packed weights, router inside
-    {25, 4, 8, 31.245},  // qwen3.5-35b, packed weights, router inside
-    {25, 8, 8, 51.01},  // qwen3.5-35b, packed weights, router inside
-    {27, 1, 8, 11.432},  // qwen3.5-35b, raw weights
-    {30, 2, 8, 17.024},  // qwen3.5-35b, raw weights
-    {30, 4, 8, 28.124},  // qwen3.5-35b, raw weights
-    {33, 8, 8, 48.036},  // qwen3.5-35b, raw weights
+    {3, 1, 8, 16.227},  // deepseek-v3.1-tp8, packed weights
+    {2, 2, 8, 25.023},  // deepseek-v3.1-tp8, packed weights
+    {5, 4, 8, 43.358},  // deepseek-v3.1-tp8, packed weights
+    {7, 8, 8, 75.537},  // deepseek-v3.1-tp8, packed weights
+    {0, 16, 16, 141.262},  // deepseek-v3.1-tp8, packed weights
+    {1, 32, 32, 233.888},  // deepseek-v3.1-tp8, packed weights
+    {4, 1, 8, 16.84},  // deepseek-v3.1-tp8, raw weights
+    {6, 2, 8, 26.148},  // deepseek-v3.1-tp8, raw weights
+    {6, 4, 8, 45.389},  // deepseek-v3.1-tp8, raw weights
+    {6, 8, 8, 78.455},  // deepseek-v3.1-tp8, raw weights
+    {10, 1, 8, 14.741},  // glm-5.2-tp8, packed weights
+    {15, 2, 8, 22.215},  // glm-5.2-tp8, packed weights
+    {13, 4, 8, 37.85},  // glm-5.2-tp8, packed weights
+    {16, 8, 8, 65.314},  // glm-5.2-tp8, packed weights
+    {8, 16, 16, 120.267},  // glm-5.2-tp8, packed weights
+    {9, 32, 32, 202.226},  // glm-5.2-tp8, packed weights
+    {12, 1, 8, 19.785},  // glm-5.2-tp8, packed weights, router inside
+    {12, 2, 8, 28.813},  // glm-5.2-tp8, packed weights, router inside
+    {12, 4, 8, 46.519},  // glm-5.2-tp8, packed weights, router inside
+    {18, 8, 8, 74.563},  // glm-5.2-tp8, packed weights, router inside
+    {11, 1, 8, 15.088},  // glm-5.2-tp8, raw weights
+    {14, 2, 8, 23.179},  // glm-5.2-tp8, raw weights
+    {14, 4, 8, 39.415},  // glm-5.2-tp8, raw weights
+    {17, 8, 8, 66.727},  // glm-5.2-tp8, raw weights
+    {24, 1, 8, 22.922},  // qwen3.5-122b, packed weights
+    {21, 2, 8, 37.403},  // qwen3.5-122b, packed weights
+    {21, 4, 8, 72.529},  // qwen3.5-122b, packed weights
+    {21, 8, 8, 131.383},  // qwen3.5-122b, packed weights
+    {19, 16, 16, 220.81},  // qwen3.5-122b, packed weights
+    {20, 32, 32, 397.879},  // qwen3.5-122b, packed weights
+    {23, 1, 8, 30.258},  // qwen3.5-122b, packed weights, router inside
+    {23, 2, 8, 48.34},  // qwen3.5-122b, packed weights, router inside
+    {23, 4, 8, 81.89},  // qwen3.5-122b, packed weights, router inside
+    {23, 8, 8, 143.128},  // qwen3.5-122b, packed weights, router inside
+    {22, 1, 8, 22.46},  // qwen3.5-122b, raw weights
+    {22, 2, 8, 38.991},  // qwen3.5-122b, raw weights
+    {22, 4, 8, 70.47},  // qwen3.5-122b, raw weights
+    {22, 8, 8, 125.966},  // qwen3.5-122b, raw weights
+    {28, 1, 8, 11.328},  // qwen3.5-35b, packed weights
+    {31, 2, 8, 16.329},  // qwen3.5-35b, packed weights
+    {31, 4, 8, 26.412},  // qwen3.5-35b, packed weights
+    {34, 8, 8, 44.859},  // qwen3.5-35b, packed weights
+    {25, 16, 16, 78.815},  // qwen3.5-35b, packed weights
+    {26, 32, 32, 130.478},  // qwen3.5-35b, packed weights
+    {30, 1, 8, 14.981},  // qwen3.5-35b, packed weights, router inside
+    {33, 2, 8, 20.717},  // qwen3.5-35b, packed weights, router inside
+    {27, 4, 8, 31.245},  // qwen3.5-35b, packed weights, router inside
+    {27, 8, 8, 51.01},  // qwen3.5-35b, packed weights, router inside
+    {29, 1, 8, 11.432},  // qwen3.5-35b, raw weights
+    {32, 2, 8, 17.024},  // qwen3.5-35b, raw weights
+    {32, 4, 8, 28.124},  // qwen3.5-35b, raw weights
+    {35, 8, 8, 48.036},  // qwen3.5-35b, raw weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }
