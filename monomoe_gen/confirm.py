@@ -1,7 +1,7 @@
 """The end of a run: each winner once more, in a process that has measured nothing before.
 
-Finalists are compared with each other in one process, and the fastest of several that are alike is
-also a lucky one. What the dispatch table says of the winner comes from here instead.
+The fastest of several finalists that are alike is also a lucky one. What the dispatch table says of
+the winner comes from here instead.
 """
 
 from __future__ import annotations

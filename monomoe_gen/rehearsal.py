@@ -1,9 +1,9 @@
 """Walks a schedule through one launch on paper: which CTA streams what, and when.
 
-A model, not a measurement: every CTA gets an equal share of the memory system, the constants are
-those of `cost`, and time counts from the first weight request. What it is exact about is the order
-of things: who owns which unit, which stage waits for which slot of the ring, and which
-down-projection for which h.
+A model, not a measurement: the CTAs that stream weights of a projection get equal shares of the
+memory system, the constants are those of `cost`, and time counts from the first weight request.
+What it is exact about is the order of things: who owns which unit, which stage waits for which slot
+of the ring, and which down-projection for which h.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _walk(
     p: Geometry, planned: Sequence[_Planned], c: Constants, complete: Sequence[float]
 ) -> tuple[Stage, ...]:
     """Gives times to the stages of one CTA, one after another."""
-    share = c.bandwidth / p.schedule.grid  # bytes per us
+    down_ctas = p.down_groups * p.schedule.g_down
     done: list[Stage] = []
     held: deque[Stage] = deque()  # in the ring, the oldest first
     flying: deque[Stage] = deque()  # of which these may still be on their way
@@ -147,6 +147,7 @@ def _walk(
             requested = max(requested, held.popleft().done)
         while flying and sum(s.bytes for s in flying) + stage.bytes > MAX_OUTSTANDING:
             requested = max(requested, flying.popleft().landed)
+        share = c.bandwidth / (p.schedule.grid if stage.up else down_ctas)  # bytes per us
         landed = max(requested + FIRST_BYTE_US, landed) + stage.bytes / share
         ready = landed
         if not stage.up and complete:

@@ -3,6 +3,7 @@
 The GPU is simulated (`gate_worker`), the inspection is made up unless a test is about it.
 """
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from gate_worker import H200, Gpu, image
 from monomoe_gen import candidates, cli, device, dispatch, history, inspection, jobs, noise
 from monomoe_gen.candidates import CellId, Pair, Side
 from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.errors import NoKernel
 from monomoe_gen.gate import CellResult, Run
 from monomoe_gen.gate_report import Report, junit, markdown, to_dict
 from monomoe_gen.inspection import Inspection, Remark
@@ -213,19 +215,24 @@ def test_the_baseline_is_a_folder_of_tables_or_of_one(
 
 
 @pytest.mark.parametrize("gpu", [True, False])
-@pytest.mark.parametrize("what", [("--model", "toy"), ("--tokens", "31")])
 def test_what_selects_nothing_is_refused(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     gpu: bool,
-    what: tuple[str, str],
 ) -> None:
     if not gpu:
         monkeypatch.setattr(device, "current_device", lambda: None)
-    assert cli.run(["check", *what]) == 2
+    assert cli.run(["check", "--model", "toy"]) == 2
     assert "the table has" in capsys.readouterr().err
     assert world.gpu.workers == 0
+
+
+def test_a_token_count_without_a_kernel_is_refused() -> None:
+    table = dispatch.load(dispatch.table_folder())
+    small = dataclasses.replace(table, entries=tuple(e for e in table.entries if e.capacity <= 8))
+    with pytest.raises(NoKernel, match="the table has 1 to 8 tokens"):
+        candidates.select(small, [], (9,))
 
 
 def test_calibration_sets_the_threshold(world: World, capsys: pytest.CaptureFixture[str]) -> None:
