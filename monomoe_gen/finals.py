@@ -1,8 +1,8 @@
 """The last stage of a run: the fastest candidates once more, side by side.
 
-Each round is in a process of its own, since where a process happens to have its weights in memory
-moves some schedules and not others: one kernel of qwen3.5-122b took 123.6, 131.4 and 137.5 us in
-three processes on an H200, another one 123.9 to 125.4 us in eight.
+Each round is in another process, since where a process happens to have its weights in memory moves
+some schedules and not others: one kernel of qwen3.5-122b took 123.6, 131.4 and 137.5 us in three
+processes on an H200.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ QUICK_FINALISTS, QUICK_ROUNDS = 2, 1  # of a run that tries the winners of other
 
 def finals(campaign: Campaign, stop: threading.Event) -> None:
     """Measures the finalists in turns until all of them have final records, or ``stop``.
-
-    The first round is in the process that validates them.
 
     One that fails makes room for the next, and then all are measured again. Before anything is
     timed, every token count that a finalist takes is validated, whether it is tuned for or not.

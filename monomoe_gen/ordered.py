@@ -69,7 +69,7 @@ def moe_sums(
     for group in range(geometry.down_groups):
         dealt = terms[group :: geometry.down_groups]
         warps = [(dealt[i::beside], part) for i in range(beside) for part in parts_down]
-        sums = (_sum(term for expert in own for term in expert[part]) for own, part in warps)
+        sums = (_sum(term for turn in own for term in turn[part]) for own, part in warps)
         groups.append(_sum(sums))
     return torch.from_numpy(_sum(groups))
 

@@ -86,6 +86,9 @@ def rehearse(
 ) -> Rehearsal:
     """One cold launch of `tokens` tokens; `active` experts (default: the mean of random routing).
 
+    With more than 8 tokens the list of active experts has some of them several times (the turns of
+    `templates/README.md`): `active` is its length, which the default takes for that of the experts.
+
     The schedule keeps the rules of `space`.
     """
     if active is None:

@@ -38,9 +38,8 @@ Router = Literal["logits", "weight"]
 ROUTERS: tuple[Router, ...] = get_args(Router)
 HEADER_BYTES = 128  # workspace header: done counter, epoch, dirty bytes of either half
 H_STAGING_VALUES = 40 * 1024  # budget of the h slots; longer rows get fewer slots
-STAGING_BYTES = (
-    176 * 1024
-)  # for x, h and partial sums in shared memory; a larger x is read block by block
+# For x, h and partial sums in shared memory; an x that does not fit is read block by block.
+STAGING_BYTES = 176 * 1024
 INPUT_PACKET_BYTES = SCALE_BLOCK + 16  # 128 columns of one token, their scale, three words of fill
 
 
@@ -331,7 +330,7 @@ class Geometry:
 
     @property
     def token_tiles(self) -> int:
-        """Tokens of a launch that share a column."""
+        """Most tokens of a launch that share a column."""
         return self.token_tile // COLUMNS
 
     @property

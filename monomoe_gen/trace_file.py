@@ -92,7 +92,7 @@ class Kept:
 
     @property
     def active(self) -> int | None:
-        """Experts that the launch used; None if the marks do not tell."""
+        """Entries in the launch's list of active experts; None if the marks do not tell."""
         stored = self.event(Role.EPILOGUE, Event.UNIT_STORED)
         if stored is None:
             return None

@@ -47,6 +47,9 @@ GELU = replace(TOY, name="toy-gelu", activation="gelu_tanh")
 SHARED = replace(TOY, name="toy-shared", shared_experts=1)
 GATED = replace(SIGMOID, name="toy-gated", shared_experts=2, shared_gate=True)
 GATED_PLAIN = replace(PLAIN, name="toy-gated-plain", shared_experts=1, shared_gate=True)
+FOUR_SLOTS = replace(TOY, name="toy-1152", intermediate=1152, experts=16)  # rows asked for in time
+TWO_SLOTS = replace(TOY, name="toy-1280", intermediate=1280, experts=16)
+PAIR = replace(TOY, name="toy-pair", experts=2)  # every token takes both
 BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=64, top_k=8)
 BF16 = replace(TOY, name="toy-bf16", activations="bf16")
 BF16_WIDE = replace(WIDE, name="toy-wide-bf16", activations="bf16")
@@ -83,6 +86,10 @@ CASES = [
     (CLAMPED, (4, 4, 256, 2, 128, 2, 2), 8, (3, 8, 1), "uniform"),
     (SHARED, (4, 4, 256, 2, 128, 2, 2), 8, (1, 3, 8), "uniform"),
     (SHARED, (3, 2, 128, 1, 128, 2, 3), 16, (16, 8, 1), "same"),
+    (SHARED, (5, 2, 128, 2, 128, 2, 3), 24, (23, 17, 1), "zipf"),
+    (FOUR_SLOTS, (2, 18, 128, 2, 128, 2, 2), 16, (9, 1, 3), "uniform"),
+    (TWO_SLOTS, (3, 20, 128, 1, 128, 2, 2), 8, (8, 3, 8), "same"),
+    (PAIR, (3, 4, 128, 1, 128, 2, 3), 32, (32, 27, 9), "uniform"),
     (GATED, (6, 4, 128, 2, 128, 3, 4), 8, (3, 8, 1), "uniform"),
     (GATED, (4, 2, 256, 4, 128, 2, 2), 8, (8, 1, 3), "zipf"),
     (GATED_PLAIN, (4, 4, 256, 4, 128, 2, 2), 8, (1, 8, 3), "disjoint"),
