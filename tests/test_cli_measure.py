@@ -148,6 +148,34 @@ def test_bench_prints_and_writes_the_dispatched_kernels(
     assert request.validate and request.timed and request.timed.replays == 200
 
 
+def test_what_an_interruption_leaves_of_a_bench(
+    folder: Path, gpu: type[FakeSandbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model that was done is written, the one under way is not."""
+    path = folder / "dispatch.json"
+    table = dispatch.load(folder)
+    (kernel,), second = table.kernels, replace(SHAPE, name="second")
+    other = KernelSpec(second, kernel.schedule)
+    kernels = kernel, replace(kernel, id=other.id, kernel_name=other.kernel_name, shape=second)
+    entries = (
+        *table.entries,
+        *(replace(e, model="second", kernel=other.id) for e in table.entries),
+    )
+    path.write_text(dispatch.dump(Table(table.device, kernels, entries)), encoding="utf-8")
+    (folder / f"{other.id}.cubin").write_bytes(CUBIN)
+    usual = FakeSandbox.measure
+
+    def measure(self: FakeSandbox, request: Measure, on_event: Callable[[Event], Any]) -> Outcome:
+        if request.shape["name"] == "second":
+            raise KeyboardInterrupt
+        return usual(self, request, on_event)
+
+    monkeypatch.setattr(gpu, "measure", measure)
+    assert cli.run(["bench", "--tokens", "1,4", "--write"]) == 130
+    found = [(r.model, r.tokens) for r in read_results(folder / "bench.json")]
+    assert found == [(MODEL, 1), (MODEL, 4)]
+
+
 def test_wrong_numbers_end_with_6_and_write_nothing(
     folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ from monomoe_gen.cli.options import (
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, Device
 from monomoe_gen.report import (
+    Result,
     merge_results,
     read_anchors,
     read_results,
@@ -101,10 +102,17 @@ def bench(
     device = remeasure.require_device()
     targets = targets_of(device, shapes, tokens, schedule, token_tile, variant)
     timed = jobs.compile_floors(device).timed(timing.FULL)
-    measured, code = measure_all(targets, routings, timed, trace_file=trace_file)
+
+    def keep(own: Sequence[Measured]) -> None:
+        path = dispatch.writable_folder(device.slug) / RESULTS
+        write_results(path, merge_results(read_results(path), _results(own)))
+        say(f"wrote {own[0].target.spec.shape.name} to {path}")
+
+    measured, code = measure_all(
+        targets, routings, timed, keep=keep if write else None, trace_file=trace_file
+    )
     good = [m for m in measured if m.cell.status == "ok"]
-    results = [remeasure.result(m.target.spec, m.cell, m.routing) for m in good]
-    rows = [asdict(r) for r in results]
+    rows = [asdict(r) for r in _results(good)]
     print_rows(
         sorted(rows, key=lambda r: (r["model"], routings.index(r["routing"]), r["tokens"])),
         form,
@@ -116,14 +124,8 @@ def bench(
             f"cold weights: at least {reuse / 1e6:.0f} MB stream between two uses of an expert, "
             f"the L2 has {device.l2_bytes / 1e6:.0f} MB"
         )
-    if write and code is not None:
-        say("nothing is written: not every kernel gave a time")
-    elif write:
-        path = dispatch.writable_folder(device.slug) / RESULTS
-        write_results(path, merge_results(read_results(path), results))
-        say(f"wrote {path}")
-        if readme:
-            _refresh(readme)
+    if readme:
+        _refresh(readme)
     return code
 
 
@@ -170,6 +172,7 @@ def measure_all(
     timed: Timed | None,
     weights: Weights | None = None,
     finish: Finish | None = None,
+    keep: Callable[[Sequence[Measured]], None] | None = None,
     trace_file: Path | None = None,
     until: float = math.inf,
 ) -> tuple[list[Measured], int | None]:
@@ -178,7 +181,8 @@ def measure_all(
     A kernel is validated once, with its first routing; its cells all carry those errors.
     ``trace_file`` holds the captured routing that ``routings`` names.
     ``finish`` asks for comparisons, and hears of every model when it is done: the GPU, what came of
-    its kernels, and the seconds that they took.
+    its kernels, and the seconds that they took. ``keep`` gets the cells of every model that has all
+    of them, as soon as it has.
     No model is begun that, if it takes as long as the longest so far, would end after ``until`` of
     `time.monotonic`.
     """
@@ -198,6 +202,7 @@ def measure_all(
                 left.append(model)
                 continue
             outcomes: list[tuple[Target, Outcome]] = []
+            before, good = len(measured), True
             for target, routing in product(group, routings):
                 first = routing == routings[0]
 
@@ -226,17 +231,27 @@ def measure_all(
                     validated = replace(cell, errors=errors.get(cell.tokens, {}))
                     measured.append(Measured(target, routing, validated))
                     if cell.status != "ok":
-                        code = WRONG
+                        code, good = WRONG, False
                         say(f"{target.spec.id}: {cell.status}: {cell.message}")
                 if outcome.status != "ok":
-                    code = code or FAILED
+                    code, good = code or FAILED, False
                     say(f"{target.spec.id}: {outcome.status}: {outcome.message}")
             longest = max(longest, time.monotonic() - began)
             if finish:
                 finish(box.env, outcomes, time.monotonic() - began)
+            if keep and good:
+                keep(measured[before:])
+            elif keep:
+                say(f"nothing of {model} is written: not every kernel gave a time")
     if left:
         say(f"the time is over; not measured: {', '.join(left)}")
     return measured, code
+
+
+def _results(measured: Sequence[Measured]) -> list[Result]:
+    from monomoe_gen import remeasure
+
+    return [remeasure.result(m.target.spec, m.cell, m.routing) for m in measured]
 
 
 def _model(target: Target) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +16,7 @@ from monomoe_gen.variant_report import FILE, KINDS, Cost, write_costs
 
 if TYPE_CHECKING:
     from monomoe_gen.protocol import Cell
+    from monomoe_gen.sandbox import Outcome
     from monomoe_gen.variant_bench import Candidate
 
 _US = dict.fromkeys(("time_us", "floor_us", "ratio", "after_router_us"), ".2f")
@@ -52,8 +55,10 @@ def bench_variants(
         kernels = variant_bench.images(candidates, folder, device, step)
     floors = jobs.compile_floors(device)
     code = None
-    measured = []
+    measured: list[tuple[Candidate, Outcome]] = []
+    bad: set[str] = set()
     cells = sum(len(c.tokens) for c in candidates)
+    last = {candidate.model: candidate for candidate in candidates}
     with Sandbox() as box, progress("measuring", cells) as step:
 
         def hear(candidate: Candidate, cell: Cell) -> None:
@@ -61,6 +66,8 @@ def bench_variants(
 
         for candidate, outcome in variant_bench.measure(candidates, kernels, floors, box, hear):
             measured.append((candidate, outcome))
+            if outcome.status != "ok" or any(cell.status != "ok" for cell in outcome.cells):
+                bad.add(candidate.model)
             for cell in outcome.cells:
                 if cell.status != "ok":
                     code = WRONG
@@ -68,15 +75,25 @@ def bench_variants(
             if outcome.status != "ok":
                 code = code or FAILED
                 say(f"{candidate.spec.id}: {outcome.status}: {outcome.message}")
+            if write and candidate is last[candidate.model]:
+                path = dispatch.writable_folder(device.slug) / FILE
+                _keep(path, candidate.model, measured, candidate.model not in bad)
     found = variant_bench.costs(measured)
     print_rows(_rows(found), form, {**_US, "cosine": ".5f", "slower": "+.1%"})
-    if write and code is not None:
-        say("nothing is written: not every kernel gave a time")
-    elif write:
-        path = dispatch.writable_folder(device.slug) / FILE
-        write_costs(path, found)
-        say(f"wrote {path}")
     return code
+
+
+def _keep(
+    path: Path, model: str, measured: Sequence[tuple[Candidate, Outcome]], good: bool
+) -> None:
+    """Writes what is known of a model, at once, so that an interruption loses only the next one."""
+    from monomoe_gen import variant_bench
+
+    if good:
+        write_costs(path, variant_bench.costs([m for m in measured if m[0].model == model]))
+        say(f"wrote {model} to {path}")
+    else:
+        say(f"nothing of {model} is written: not every kernel gave a time")
 
 
 def _rows(found: list[Cost]) -> list[dict[str, Any]]:
