@@ -9,6 +9,7 @@ default: 1 to 8 tokens alike, and the routing patterns above.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,14 @@ class Objective:
     @classmethod
     def mixture(cls, tokens: Mapping[int, float], routing: Mapping[str, float]) -> Objective:
         """The products of two sets of relative weights."""
-        total = sum(tokens.values()) * sum(routing.values())
-        return cls({(n, r): a * b / total for n, a in tokens.items() for r, b in routing.items()})
+        all_tokens, all_routing = sum(tokens.values()), sum(routing.values())
+        return cls(
+            {
+                (n, r): (a / all_tokens) * (b / all_routing)
+                for n, a in tokens.items()
+                for r, b in routing.items()
+            }
+        )
 
 
 DEFAULT = Objective.mixture(TOKENS, ROUTING)
@@ -86,7 +93,10 @@ def _check(path: Path, name: str, raw: Any, wanted: str, legal: Any) -> None:
         isinstance(raw, dict)
         and raw
         and all(legal(key) for key in raw)
-        and all(type(weight) in (int, float) and weight > 0 for weight in raw.values())
+        and all(type(weight) in (int, float) and 0 < weight < math.inf for weight in raw.values())
+        and sum(raw.values()) < math.inf
     )
     if not fine:
-        raise MonomoeError(f"{path}: `{name}` maps {wanted} to positive weights, found {raw!r}")
+        raise MonomoeError(
+            f"{path}: `{name}` maps {wanted} to positive, finite weights, found {raw!r}"
+        )

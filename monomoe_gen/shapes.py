@@ -230,13 +230,16 @@ def load_shape(name_or_path: str | Path) -> Shape:
     known = _known()
     base = text.removesuffix(UNQUANTIZED)
     if text not in known and base != text and base in known:
-        return unquantized(load_shape(base))
+        shape = load_shape(base)
+        if shape.activations == "bf16":
+            raise ShapeError(text, "", f"{base} keeps its activations in bf16: give that name")
+        return unquantized(shape)
     if text not in known:
         raise ShapeError(
             text,
             "",
-            f"no such shape; known are {', '.join(known) or 'none'}. Give one of these names or "
-            "the path of a .yaml file",
+            f"no such shape; known are {', '.join(known) or 'none'}. Give one of these names, one "
+            f"with {UNQUANTIZED} behind it for bf16 activations, or the path of a .yaml file",
         )
     shape = _read(known[text])
     if shape.name != text:

@@ -186,6 +186,11 @@ def require(
     name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> None:
     """Raises MonomoeError unless ``tensor`` is exactly that, and contiguous."""
+    if not isinstance(tensor, Tensor):
+        raise MonomoeError(
+            f"{name} must be a {dtype} tensor {list(shape)}, found {type(tensor).__name__}; of a "
+            "module give the .weight"
+        )
     if (
         tensor.shape != shape
         or tensor.dtype != dtype

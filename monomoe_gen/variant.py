@@ -36,6 +36,8 @@ class Variant:
         require_layout(self.layout)
         if self.router not in ROUTERS:
             raise MonomoeError(f"a router is one of {', '.join(ROUTERS)}, found {self.router!r}")
+        if type(self.pdl) is not bool:
+            raise MonomoeError(f"pdl is True or False, found {self.pdl!r}")
 
     @classmethod
     def of(cls, varied: Varied) -> Variant:

@@ -61,7 +61,8 @@ def test_an_objective_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "[1]", "token: {1: 1}", "tokens: {0: 1}", "tokens: {1: -1}", "tokens: {one: 1}",
-     "tokens: {1: yes}", "tokens: {}", "routing: {random: 1}", "tokens: {1: 1", "tokens: {33: 1}"],
+     "tokens: {1: yes}", "tokens: {}", "routing: {random: 1}", "tokens: {1: 1", "tokens: {33: 1}",
+     "tokens: {1: .inf}", "routing: {same: .inf}", "tokens: {1: 1.e308, 2: 1.e308}"],
 )  # fmt: skip
 def test_an_objective_that_makes_no_sense_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "objective.yaml"

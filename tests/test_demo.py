@@ -130,6 +130,19 @@ def test_a_model_of_another_routing_is_refused() -> None:
         make_model(load_shape("deepseek-v3-tp8"), 1, torch.device("cpu"))
 
 
+def test_a_model_of_bf16_activations_is_refused() -> None:
+    with pytest.raises(MonomoeError, match="toy-bf16 keeps its activations in bf16"):
+        make_model(load_shape("toy-bf16"), 1, torch.device("cpu"))
+
+
+def test_a_place_that_cannot_be_written_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "nowhere" / "decode.json"
+    assert cli.run(["demo", "decode", "--device", "cpu", "--json", str(target)]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
 def test_the_extra_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

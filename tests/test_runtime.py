@@ -362,3 +362,7 @@ def test_a_layer_with_its_router_takes_x_alone(tmp_path: Path) -> None:
     assert runtime.MoELayer.from_weights(early, TINY.name, *tensors, pdl=True).plan.variant.pdl
     with pytest.raises(MonomoeError, match="router must be a contiguous"):
         runtime.MoELayer.from_weights(table, TINY.name, *tensors, router=weight.float())
+    with pytest.raises(MonomoeError, match=r"found Linear; of a module give the \.weight"):
+        runtime.MoELayer.from_weights(table, TINY.name, *tensors, router=torch.nn.Linear(1, 1))
+    with pytest.raises(MonomoeError, match="pdl is True or False, found 'yes'"):
+        runtime.MoELayer.from_weights(table, TINY.name, *tensors, pdl="yes")

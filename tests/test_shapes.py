@@ -9,7 +9,7 @@ from monomoe_gen import cost, shape_table
 from monomoe_gen.compile import compile_source
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import ShapeError
-from monomoe_gen.paths import data_dir
+from monomoe_gen.paths import DATA_VARIABLE, data_dir
 from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape, list_shapes, load_shape, unquantized
@@ -166,8 +166,20 @@ def test_every_shape_is_known_with_unquantized_activations() -> None:
             == shape
         )
         assert kept == unquantized(kept) == unquantized(shape) and shape.name in kept.source
-    with pytest.raises(ShapeError, match="no such shape"):
+    with pytest.raises(ShapeError, match=r"no such shape.* one with -bf16 behind it"):
         load_shape("qwen3.5-35b-bf16-bf16")
+
+
+def test_a_shape_of_bf16_activations_has_no_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shapes").mkdir()
+    text = dataclasses.replace(load_shape("toy"), name="nat", activations="bf16").to_yaml()
+    (tmp_path / "shapes" / "nat.yaml").write_text(text)
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    assert load_shape("nat").activations == "bf16"
+    with pytest.raises(ShapeError, match="nat keeps its activations in bf16: give that name"):
+        load_shape("nat-bf16")
 
 
 def test_the_table_says_what_a_launch_streams() -> None:

@@ -350,6 +350,13 @@ def test_an_option_that_is_misspelt_is_refused(qwen: Any) -> None:
         patch(qwen, table_of(), on_missing="torch")  # type: ignore[arg-type]
 
 
+def test_what_is_no_model_or_no_table_is_refused(qwen: Any) -> None:
+    with pytest.raises(MonomoeError, match="patch takes a model, found NoneType"):
+        patch(None, table_of())  # type: ignore[arg-type]
+    with pytest.raises(MonomoeError, match=r"table must be what load_table\(folder\) gives"):
+        patch(qwen, "generated")  # type: ignore[arg-type]
+
+
 def test_the_projects_table_is_the_default(qwen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(integration, "load_table", table_of)
     assert len(patch(qwen).served) == 2

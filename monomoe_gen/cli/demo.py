@@ -11,7 +11,7 @@ import click
 
 from monomoe_gen.cli.options import TokensType, model_option
 from monomoe_gen.cli.output import format_option, print_rows, say
-from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError
 from monomoe_gen.files import write_atomically
 from monomoe_gen.shapes import Shape, load_shape
 
@@ -90,6 +90,8 @@ def decode(
     from monomoe_gen.demo.model import VOCABULARY, make_model
     from monomoe_gen.demo.results import rows, to_json
 
+    if target and not target.absolute().parent.is_dir():
+        raise MonomoeError(f"--json {target}: there is no folder {target.absolute().parent}")
     device = (
         torch.device("cuda", torch.cuda.current_device())
         if place == "cuda"
@@ -100,6 +102,7 @@ def decode(
     model = make_model(shape, layers, device, seed)
     settings = decoding.Settings(sequences, prompt, tokens, seed)
     runs = decoding.compare(model, settings, done=_tell)
+    print_rows(rows(runs), form, TIMES)
     if target:
         about: dict[str, Any] = {
             "model": shape.name,
@@ -114,7 +117,6 @@ def decode(
         }
         text = json.dumps(to_json(runs, about), indent=1) + "\n"
         write_atomically(target, text.encode())
-    print_rows(rows(runs), form, TIMES)
 
 
 def _tell(run: Any) -> None:

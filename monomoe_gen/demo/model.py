@@ -36,6 +36,11 @@ def make_model(shape: Shape, layers: int, device: torch.device, seed: int = 0) -
     from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
     from transformers.utils.quantization_config import FineGrainedFP8Config
 
+    if shape.activations != "fp8":
+        raise MonomoeError(
+            f"{shape.name} keeps its activations in bf16, which transformers quantizes; choose the "
+            "shape with fp8 activations"
+        )
     if (shape.scoring, shape.renormalize, shape.activation) != ("softmax", True, "silu"):
         raise MonomoeError(
             f"{shape.name} is no layer of a Qwen3.5-MoE, which takes the softmax, renormalizes and "

@@ -72,7 +72,8 @@ def patch(
     packed kernels get a copy of ``w13`` and ``w2``, as large as the experts. Gate weights, shared
     experts and the names of parameters stay. Token counts beyond the largest kernel go to the
     experts of transformers, from the model's own weights. On the CPU the operator's reference
-    runs. Blocks that are patched already stay as they are.
+    runs. Blocks that are patched already stay as they are. Before the dtype of the model is changed
+    or the whole module is pickled, `unpatch` it; ``state_dict`` and ``save_pretrained`` need not.
 
     Args:
         model: in evaluation mode and where it is to run, bf16 but for its FP8 weights.
@@ -82,11 +83,17 @@ def patch(
 
     Raises:
         EnvironmentProblem: transformers is missing, or of another version.
-        MonomoeError: ``on_missing`` is misspelt.
+        MonomoeError: ``on_missing`` is misspelt; ``model`` is no module, ``table`` no table.
         DatabaseError: there is no table.
     """
     if on_missing not in ("leave", "fallback"):
         raise MonomoeError(f'on_missing must be "leave" or "fallback", found {on_missing!r}')
+    if not isinstance(model, nn.Module):
+        raise MonomoeError(f"patch takes a model, found {type(model).__name__}")
+    if table is not None and not isinstance(table, KernelTable):
+        raise MonomoeError(
+            f"table must be what load_table(folder) gives, found {type(table).__name__}"
+        )
     require_transformers()
     table = table or load_table()
     dtype = next((p.dtype for p in model.parameters() if p.dtype.itemsize > 1), torch.float32)
