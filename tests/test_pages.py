@@ -29,7 +29,7 @@ from monomoe_gen.tuning_db import Binary, Errors, Record, Time
 
 DEVICE = KNOWN[DEFAULT]
 TOY = load_shape("toy")
-TOY_KERNEL = KernelSpec(TOY, Schedule(4, 2, 128, 2, 128, 3, 4))
+TOY_KERNEL = KernelSpec(TOY, Schedule(128, 2, 128, 2, 128, 3, 4))
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
