@@ -34,6 +34,7 @@ from monomoe_gen.tuning_db import Record
 from monomoe_gen.variant import Variant
 
 LEAST_FREE_BYTES = 1 << 30
+_NAMED = 4  # stale files, before they are counted
 _CUPY = ("cupy-cuda12x", "cupy-cuda13x", "cupy")
 
 
@@ -217,6 +218,13 @@ def _text(path: Path) -> str | None:
         return None
 
 
+def _few(wrong: list[str]) -> str:
+    """The first findings, each without what follows its first line, and how many there are more."""
+    shown = "; ".join(finding.partition("\n")[0] for finding in wrong[:_NAMED])
+    more = len(wrong) - _NAMED
+    return f"{shown}; and {more} more" if more > 0 else shown
+
+
 def _table(device: Device) -> Iterator[Check]:
     folder = dispatch.table_folder(device.slug)
     if not (folder / dispatch.FILE).exists():
@@ -250,6 +258,6 @@ def _table(device: Device) -> Iterator[Check]:
     text = f"{len(table.entries)} entries of {models} models, {len(table.kernels)} kernels"
     if wrong:
         todo = "tune these models on the GPU, or `monomoe-gen emit` if their records are current"
-        yield Check("files", "dispatch table", "problem", f"{text}; {'; '.join(wrong)}", todo)
+        yield Check("files", "dispatch table", "problem", f"{text}; {_few(wrong)}", todo)
     else:
         yield Check("files", "dispatch table", "ok", f"{text}, all of the present sources")

@@ -115,6 +115,12 @@ def require_layout(name: str) -> Layout:
     return name
 
 
+def variant_names(layout: Layout, router: Router, pdl: bool) -> tuple[str, ...]:
+    """What names of files and kernels say of a variant; nothing for the usual one."""
+    chosen = (layout, layout != "packed"), ("router", router == "weight"), ("pdl", pdl)
+    return tuple(name for name, said in chosen if said)
+
+
 @dataclass(frozen=True)
 class KernelSpec:
     """What one kernel is generated from.
@@ -147,15 +153,7 @@ class KernelSpec:
     @property
     def variants(self) -> tuple[str, ...]:
         """What sets it apart from the usual kernel of its schedule."""
-        return tuple(
-            name
-            for name, chosen in (
-                (self.layout, self.layout != "packed"),
-                ("router", self.router == "weight"),
-                ("pdl", self.pdl),
-            )
-            if chosen
-        )
+        return variant_names(self.layout, self.router, self.pdl)
 
     @property
     def id(self) -> str:

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from monomoe_gen.errors import DatabaseError, MonomoeError
 
 _T = TypeVar("_T")
+_SHOWN = 80
+"""Most characters of a value in a message."""
 
 
 def read_json(kind: type[_T], path: Path) -> _T:
@@ -34,6 +36,8 @@ def read_json(kind: type[_T], path: Path) -> _T:
         raise DatabaseError(path, 0, f"is not UTF-8 text: {error.reason}") from None
     except json.JSONDecodeError as error:
         raise DatabaseError(path, error.lineno, f"is not JSON: {error.msg}") from None
+    except ValueError as error:
+        raise DatabaseError(path, 0, f"holds a number that cannot be read: {error}") from None
     except RecursionError:
         raise DatabaseError(path, 0, "is nested too deeply") from None
     except _Problem as problem:
@@ -51,6 +55,12 @@ def read_versioned(kind: type[_T], path: Path, version: int) -> _T:
     if found != version:
         raise DatabaseError(path, 0, f"has format {found}, this program reads format {version}")
     return file
+
+
+def shortened(value: object) -> str:
+    """A value as a message shows it: the beginning of a long one."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 class _Problem(Exception):
@@ -73,23 +83,23 @@ def _value(kind: Any, raw: Any, where: str) -> Any:
         (kind,) = (k for k in kind.__args__ if k is not type(None))
     if typing.get_origin(kind) is tuple:
         if not isinstance(raw, list):
-            raise _Problem(where, f"must be a list, found {raw!r}")
+            raise _Problem(where, f"must be a list, found {shortened(raw)}")
         item = typing.get_args(kind)[0]
         return tuple(_value(item, value, f"{where}[{i}]") for i, value in enumerate(raw))
     if dataclasses.is_dataclass(kind):
         return _object(kind, raw, where)
     if typing.get_origin(kind) is typing.Literal:
         if raw not in (values := typing.get_args(kind)):
-            raise _Problem(where, f"must be one of {', '.join(values)}, found {raw!r}")
+            raise _Problem(where, f"must be one of {', '.join(values)}, found {shortened(raw)}")
         return raw
     if type(raw) is not kind and not (kind is float and type(raw) is int):
-        raise _Problem(where, f"must be {kind.__name__}, found {raw!r}")
+        raise _Problem(where, f"must be {kind.__name__}, found {shortened(raw)}")
     return raw
 
 
 def _object(kind: Any, raw: Any, where: str) -> Any:
     if not isinstance(raw, dict):
-        raise _Problem(where, f"must be an object, found {raw!r}")
+        raise _Problem(where, f"must be an object, found {shortened(raw)}")
     if hasattr(kind, "from_dict"):
         try:
             return kind.from_dict(raw)

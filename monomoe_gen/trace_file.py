@@ -12,59 +12,15 @@ from pathlib import Path
 
 from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.files import write_atomically
-from monomoe_gen.schedule import WARPS, KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.strict import read_versioned
 from monomoe_gen.trace import Event, Mark, Role, Trace, WarpTrace
+from monomoe_gen.trace_format import Cta, File, Warp, spec_of
 from monomoe_gen.trace_summary import EventSummary, Spread, summarize
 
 FORMAT = 1
 SUFFIX = ".trace.json"
-
-
-@dataclass(frozen=True)
-class _Row:
-    """An `EventSummary` with names in place of the enums."""
-
-    role: str
-    event: str
-    ctas: int
-    count: int
-    first: Spread
-    last: Spread
-
-
-@dataclass(frozen=True)
-class _Warp:
-    """The marks of one warp in columns: what happened, which one, when (us)."""
-
-    events: tuple[int, ...]
-    indices: tuple[int, ...]
-    us: tuple[float, ...]
-    full: bool
-
-
-@dataclass(frozen=True)
-class _Cta:
-    cta: int
-    remark: str
-    warps: tuple[_Warp, ...]
-
-
-@dataclass(frozen=True)
-class _File:
-    format: int
-    shape: Shape
-    schedule: Schedule
-    token_tile: int
-    layout: Layout
-    tokens: int
-    routing: str
-    us: float
-    title: str
-    facts: tuple[str, ...]
-    summary: tuple[_Row, ...]
-    ctas: tuple[_Cta, ...]
 
 
 @dataclass(frozen=True)
@@ -157,26 +113,28 @@ def read(path: Path) -> Kept:
     """The launch in a file.
 
     Raises:
-        DatabaseError: no such file, another format, or marks that are none.
+        DatabaseError: no such file, another format, or what no traced launch leaves
+            (`trace_format.spec_of`).
     """
-    file = read_versioned(_File, path, FORMAT)
+    file = read_versioned(File, path, FORMAT)
     try:
-        return Kept(
-            spec=KernelSpec(file.shape, file.schedule, file.token_tile, file.layout),
-            tokens=file.tokens,
-            routing=file.routing,
-            us=file.us,
-            title=file.title,
-            facts=file.facts,
-            summary=tuple(
-                EventSummary(Role(r.role), Event[r.event.upper()], r.ctas, r.count, r.first, r.last)
-                for r in file.summary
-            ),
-            remarks={cta.cta: cta.remark for cta in file.ctas},
-            ctas={cta.cta: _warps(cta) for cta in file.ctas},
-        )
-    except (ValueError, KeyError, MonomoeError) as error:
+        spec = spec_of(file)
+    except MonomoeError as error:
         raise DatabaseError(path, 0, f"holds no trace: {error}") from None
+    return Kept(
+        spec=spec,
+        tokens=file.tokens,
+        routing=file.routing,
+        us=file.us,
+        title=file.title,
+        facts=file.facts,
+        summary=tuple(
+            EventSummary(Role(r.role), Event[r.event.upper()], r.ctas, r.count, r.first, r.last)
+            for r in file.summary
+        ),
+        remarks={cta.cta: cta.remark for cta in file.ctas},
+        ctas={cta.cta: _warps(cta) for cta in file.ctas},
+    )
 
 
 def require_same(
@@ -229,8 +187,8 @@ def _row(row: EventSummary) -> dict[str, object]:
     }
 
 
-def _columns(warp: WarpTrace) -> _Warp:
-    return _Warp(
+def _columns(warp: WarpTrace) -> Warp:
+    return Warp(
         events=tuple(int(mark.event) for mark in warp.marks),
         indices=tuple(mark.index for mark in warp.marks),
         us=tuple(_round(mark.us) for mark in warp.marks),
@@ -238,9 +196,7 @@ def _columns(warp: WarpTrace) -> _Warp:
     )
 
 
-def _warps(cta: _Cta) -> tuple[WarpTrace, ...]:
-    if len(cta.warps) != WARPS or not all(warp.events for warp in cta.warps):
-        raise ValueError(f"CTA {cta.cta} has to have {WARPS} warps with marks")
+def _warps(cta: Cta) -> tuple[WarpTrace, ...]:
     return tuple(
         WarpTrace(
             cta.cta,

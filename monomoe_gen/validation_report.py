@@ -16,8 +16,10 @@ from monomoe_gen.comparison import (
     Comparison,
 )
 from monomoe_gen.files import write_atomically
+from monomoe_gen.schedule import Layout, Router
 from monomoe_gen.shapes import Shape
 from monomoe_gen.strict import read_versioned
+from monomoe_gen.variant import USUAL, Variant
 
 FORMAT = 1
 FOLDER = "validation"
@@ -40,7 +42,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Report:
-    """All that was found about a model's kernels on one GPU."""
+    """All that was found about a model's kernels of one variant on one GPU."""
 
     format: int
     gpu: str
@@ -49,6 +51,9 @@ class Report:
     shape: Shape
     runs: tuple[Run, ...]
     cases: tuple[Comparison, ...]
+    layout: Layout = "packed"
+    router: Router = "logits"
+    pdl: bool = False
 
     @property
     def problems(self) -> list[str]:
@@ -68,6 +73,14 @@ class Report:
         return found
 
 
+def stem(model: str, variant: Variant) -> str:
+    """What the files of a report are called: ``<model>``, or ``<model>_raw_router_pdl``.
+
+    The underscore is in no model's name.
+    """
+    return "_".join((model, *variant.names))
+
+
 def write(folder: Path, report: Report) -> Path:
     """Writes both files of a report and returns the page's path. The folder is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,8 +88,9 @@ def write(folder: Path, report: Report) -> Path:
     cases = ",\n".join(f"  {json.dumps(case)}" for case in values.pop("cases"))
     head = json.dumps(values, indent=1).removesuffix("\n}")
     text = f'{head},\n "cases": [\n{cases}\n ]\n}}\n' if cases else f'{head},\n "cases": []\n}}\n'
-    page = folder / f"{report.shape.name}.md"
-    write_atomically(page.with_name(f"{report.shape.name}.json"), text.encode())
+    name = stem(report.shape.name, Variant.of(report))
+    page = folder / f"{name}.md"
+    write_atomically(folder / f"{name}.json", text.encode())
     write_atomically(page, render(report).encode())
     return page
 
@@ -109,7 +123,9 @@ def render(report: Report) -> str:
     """The report as markdown: what is wrong, what was run, and every case, the worst first."""
     problems = report.problems
     verdict = "FAIL" if problems else "pass"
-    parts = [f"# {report.shape.name} on {report.gpu}: {verdict}"]
+    variant = Variant.of(report)
+    what = report.shape.name if variant == USUAL else f"{report.shape.name} ({variant})"
+    parts = [f"# {what} on {report.gpu}: {verdict}"]
     if problems:
         parts.append("\n".join(f"* {problem}" for problem in problems))
     parts += [*_summary(report), _meaning(report.shape), _runs_table(report)]

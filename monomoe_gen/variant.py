@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.schedule import ROUTERS, KernelSpec, Layout, Router, Schedule, require_layout
+from monomoe_gen.schedule import (
+    ROUTERS,
+    KernelSpec,
+    Layout,
+    Router,
+    Schedule,
+    require_layout,
+    variant_names,
+)
 from monomoe_gen.shapes import Shape
 
 
@@ -47,6 +55,11 @@ class Variant:
     def spec(self, shape: Shape, schedule: Schedule, token_tile: int) -> KernelSpec:
         """The kernel of a schedule."""
         return KernelSpec(shape, schedule, token_tile, self.layout, self.router, self.pdl)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What names of files say, as `KernelSpec.variants`; nothing for the usual one."""
+        return variant_names(self.layout, self.router, self.pdl)
 
     @property
     def options(self) -> str:

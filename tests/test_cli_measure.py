@@ -292,6 +292,18 @@ def test_shapes_without_a_kernel_get_the_one_predicted_fastest(
     assert cli.run([*arguments, *asked, "--missing"]) == 0
     assert {r.shape["name"] for r in gpu.requests} == {"toy"}
 
+    gpu.requests.clear()
+    usual = (place / "toy.json").read_bytes()
+    raw = [*arguments, "--model", "toy", "--layout", "raw", "--missing"]
+    assert cli.run(raw) == 0
+    assert gpu.requests and (place / "toy.json").read_bytes() == usual
+    assert validation_report.read(place / "toy_raw.json").layout == "raw"
+    gpu.requests.clear()
+    assert cli.run(raw) == 0
+    assert not gpu.requests
+    assert cli.run([*arguments, "--model", "toy", "--missing"]) == 0
+    assert not gpu.requests
+
 
 def test_a_report_is_missing_unless_it_passes_for_the_same_kernels(
     folder: Path, gpu: type[FakeSandbox], tmp_path: Path

@@ -181,6 +181,22 @@ def test_a_table_is_what_lies_beside_it(place: Path) -> None:
     assert "other.cubin: no kernel" in found("dispatch table").found
 
 
+def test_many_stale_files_are_counted(place: Path) -> None:
+    folder = place / "generated" / DEFAULT
+    folder.mkdir(parents=True)
+    table = dispatch.Table(DEVICE, (), ())
+    (folder / dispatch.FILE).write_text(dispatch.dump(table))
+    (folder / c_header.FILE).write_text(c_header.c_header(table))
+    for i in range(4):
+        (folder / f"{i}.cubin").write_bytes(b"")
+    assert "more" not in found("dispatch table").found
+    for i in range(4, 200):
+        (folder / f"{i}.cubin").write_bytes(b"")
+    check = found("dispatch table")
+    assert check.status == "problem" and check.found.endswith("; and 196 more")
+    assert check.found.count("no kernel of the table") == 4 and len(check.found) < 400
+
+
 @pytest.mark.parametrize(
     ("areas", "code"), [([], 0), (["files"], 3), (["files", "machine"], 5), (["machine"], 5)]
 )

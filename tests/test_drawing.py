@@ -2,9 +2,13 @@
 
 import dataclasses
 import itertools
+import json
+import math
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trace_buffers import as_rehearsed
@@ -13,7 +17,8 @@ from monomoe_gen import cli, dispatch, trace_file
 from monomoe_gen.cost import H200, MAX_OUTSTANDING, estimate
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.drawing import drawing_svg
-from monomoe_gen.errors import MonomoeError
+from monomoe_gen.errors import DatabaseError, MonomoeError
+from monomoe_gen.pages.timelines import read_timelines
 from monomoe_gen.paths import data_dir
 from monomoe_gen.rehearsal import Rehearsal, rehearse
 from monomoe_gen.schedule import KernelSpec, Schedule
@@ -21,6 +26,7 @@ from monomoe_gen.shapes import load_shape
 from monomoe_gen.side_by_side import modelled_rows, side_by_side_svg
 from monomoe_gen.space import feasible
 from monomoe_gen.trace import Event, Role
+from monomoe_gen.trace_format import most_active
 from monomoe_gen.variant import USUAL
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -191,3 +197,116 @@ def test_a_trace_of_a_shape_that_changed_is_refused(kept: Path) -> None:
 def test_what_is_kept_with_the_templates_is_small() -> None:
     for path in (data_dir("templates") / "traces").glob("*"):
         assert path.stat().st_size < 300_000, path
+
+
+SHIPPED = "qwen3.5-35b-b1-g128-u64x1024x4-d128x512x3.trace.json"
+Values = dict[str, Any]
+
+
+def reverse(values: Values) -> None:
+    values["ctas"][0]["warps"][0]["events"].reverse()
+
+
+def drop(values: Values) -> None:
+    values["ctas"][1]["warps"][2]["indices"].pop()
+
+
+def multiply(values: Values) -> None:
+    for row in values["summary"]:
+        row["count"] *= 10000
+
+
+def count_units(values: Values, units: int) -> None:
+    (row,) = (r for r in values["summary"] if r["event"] == "unit_stored")
+    row["count"] = units
+
+
+def repeat(values: Values) -> None:
+    values["ctas"][1]["cta"] = values["ctas"][0]["cta"]
+
+
+def forget(values: Values) -> None:
+    values["ctas"][0]["warps"].pop()
+
+
+def go_back(values: Values) -> None:
+    values["ctas"][0]["warps"][0]["us"][3] = 0.0
+
+
+def put(*places: Any) -> Callable[[Values], None]:
+    """Puts the last of ``places`` at the place that the others lead to."""
+
+    def change(values: Any) -> None:
+        *way, name, value = places
+        for step in way:
+            values = values[step]
+        values[name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (put("ctas", 0, "cta", 1000000), "ctas[0].cta: must be from 0 to 127"),
+        (put("ctas", 0, "cta", -1), "ctas[0].cta: must be from 0 to 127"),
+        (repeat, "ctas[1].cta: CTA "),
+        (put("ctas", []), "ctas: must have at least one"),
+        (put("schedule", "grid", 4), "schedule: g4-"),
+        (put("schedule", "k_up", 100), "schedule: g128-u64x100x4-d128x512x3 is not feasible"),
+        (put("schedule", "g_down", 10**9), "schedule: g128-"),
+        (put("us", math.nan), "us: must be more than 0"),
+        (put("us", math.inf), "us: must be more than 0"),
+        (put("us", -5), "us: must be more than 0"),
+        (put("us", 10**400), "us: must be more than 0"),
+        (put("us", 1.0), "must rise"),
+        (put("summary", 0, "first", "minimum", math.nan), "summary[0].first: "),
+        (reverse, "ctas[0].warps[0].events: must begin with a start"),
+        (go_back, "ctas[0].warps[0].us[3]: must rise"),
+        (drop, "ctas[1].warps[2]: events, indices and us must be of one length"),
+        (forget, "ctas[0].warps: must be 19, found 18"),
+        (multiply, "count: 1 tokens of qwen3.5-35b have at most 512 units"),
+        (lambda v: count_units(v, 9 * 64), "at most 512 units of the up-projection, found 576"),
+        (put("tokens", 0), "tokens: must be from 1 to the token_tile 8, found 0"),
+        (put("tokens", 99), "tokens: must be from 1 to the token_tile 8, found 99"),
+        (put("routing", "foo"), "routing: must be one of uniform, "),
+        (put("summary", []), "summary: must have at least one row"),
+    ],
+)
+def test_an_edited_launch_is_refused_and_nothing_drawn(
+    change: Callable[[Values], None],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    values = json.loads((data_dir("templates") / "traces" / SHIPPED).read_text())
+    change(values)
+    path = tmp_path / "edited.trace.json"
+    path.write_text(json.dumps(values))
+    svg = tmp_path / "pair.svg"
+    assert cli.run(["draw", "--model", SHAPE.name, "--with", str(path), "-o", str(svg)]) == 2
+    out, err = capsys.readouterr()
+    assert not out and not svg.exists()
+    assert f"{path}: holds no trace: " in err and words in err
+    assert len(err) < len(str(path)) + 400 and err.count("\n") == 1
+    with pytest.raises(DatabaseError):
+        read_timelines([path], [])
+
+
+def test_a_launch_may_have_as_many_experts_as_its_tokens_ask_for_and_captured_routing(
+    tmp_path: Path,
+) -> None:
+    values = json.loads((data_dir("templates") / "traces" / SHIPPED).read_text())
+    values["tokens"] = 3
+    values["routing"] = "trace-0123456789ab"
+    count_units(values, 24 * 64)
+    path = tmp_path / "edited.trace.json"
+    path.write_text(json.dumps(values))
+    assert trace_file.read(path).active == 24
+
+
+def test_many_tokens_list_an_expert_several_times() -> None:
+    shared = dataclasses.replace(SHAPE, experts=16, shared_experts=1)
+    spec = KernelSpec(shared, PAIRED, 32)
+    assert [most_active(spec, n) for n in (1, 8, 9, 32)] == [9, 17, 34, 68]
+    assert most_active(spec, 32) == spec.geometry.max_active

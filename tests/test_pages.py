@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from monomoe_gen.tuning_db import Binary, Errors, Record, Time
 
 DEVICE = KNOWN[DEFAULT]
 TOY = load_shape("toy")
-TOY_KERNEL = KernelSpec(TOY, Schedule(4, 2, 128, 2, 128, 3, 4))
+TOY_KERNEL = KernelSpec(TOY, Schedule(128, 2, 128, 2, 128, 3, 4))
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -142,6 +143,16 @@ def test_only_models_with_times_are_loaded(tmp_path: Path, data: ModelData) -> N
     assert rate == 4555
     with pytest.raises(MonomoeError, match=r"glm-5.2-tp8.*tune"):
         load_models([load_shape("glm-5.2-tp8")], DEVICE, database=tmp_path)
+
+
+def test_records_of_variants_alone_are_named(tmp_path: Path, data: ModelData) -> None:
+    timed = next(r for r in data.records if r.time_us and r.routing == "uniform")
+    inside = replace(timed, router="weight")
+    write(tuning_db.database_path(DEFAULT, "toy", tmp_path), [inside, replace(timed, layout="raw")])
+    words = r"the usual kernels \(the records are of: packed weights, router inside; raw weights\)"
+    for shapes in ([TOY], []):
+        with pytest.raises(MonomoeError, match=words):
+            load_models(shapes, DEVICE, database=tmp_path)
 
 
 def picture(title: str) -> str:

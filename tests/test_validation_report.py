@@ -58,6 +58,26 @@ def test_a_report_survives_writing_and_reading(tmp_path: Path) -> None:
     assert sorted(path.name for path in page.parent.iterdir()) == ["toy.json", "toy.md"]
 
 
+def test_a_variant_has_files_of_its_own(tmp_path: Path) -> None:
+    usual = validation_report.write(tmp_path, GOOD)
+    raw = validation_report.write(tmp_path, replace(GOOD, layout="raw"))
+    every = replace(GOOD, layout="raw", router="weight", pdl=True)
+    page = validation_report.write(tmp_path, every)
+    assert [p.name for p in (usual, raw, page)] == ["toy.md", "toy_raw.md", "toy_raw_router_pdl.md"]
+    assert raw.read_text().startswith("# toy (raw weights) on NVIDIA H200: pass")
+    assert validation_report.read(usual.with_suffix(".json")) == GOOD
+    assert validation_report.read(page.with_suffix(".json")) == every
+
+
+def test_a_report_without_a_variant_is_of_the_usual_kernels(tmp_path: Path) -> None:
+    path = validation_report.write(tmp_path, GOOD).with_suffix(".json")
+    values = json.loads(path.read_text())
+    for name in ("layout", "router", "pdl"):
+        del values[name]
+    path.write_text(json.dumps(values))
+    assert validation_report.read(path) == GOOD
+
+
 def test_a_case_is_one_line_of_strict_json(tmp_path: Path) -> None:
     page = validation_report.write(tmp_path, with_case(agreement=Agreement(None, 0.0, 0)))
     text = page.with_suffix(".json").read_text()

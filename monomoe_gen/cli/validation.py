@@ -79,7 +79,7 @@ class _ShardType(click.ParamType):
     flag_value=_DEFAULT_FOLDER,
     metavar="[DIR]",
     help="Write <model>.json and <model>.md of every model into this folder, each when its model "
-    "is done. Without DIR: generated/<gpu>/validation.",
+    "is done; of a variant <model>_raw.json and so on. Without DIR: generated/<gpu>/validation.",
 )
 @click.option(
     "--shipped",
@@ -194,8 +194,8 @@ def _shipped_targets(
 
 
 def _not_covered(targets: Sequence[Target], place: Path, device: Device) -> list[Target]:
-    """The targets of the models whose report in ``place`` is of other kernels, or not there."""
-    from monomoe_gen.validation_report import covers
+    """The targets, all of one variant, without a report of their kernels in ``place``."""
+    from monomoe_gen.validation_report import covers, stem
 
     models: dict[str, list[Target]] = {}
     for target in targets:
@@ -203,7 +203,8 @@ def _not_covered(targets: Sequence[Target], place: Path, device: Device) -> list
     left: list[Target] = []
     for model, own in models.items():
         kernels = {n: _digest(target) for target in own for n in target.tokens}
-        if not covers(place / f"{model}.json", device.name, kernels):
+        name = stem(model, Variant.of(own[0].spec))
+        if not covers(place / f"{name}.json", device.name, kernels):
             left += own
     return left
 
@@ -258,14 +259,18 @@ def _report(env: Env, outcomes: Sequence[tuple[Target, Outcome]]) -> Report:
             status, message = verdicts.get(tokens, (outcome.status, outcome.message))
             runs.append(Run(tokens, target.spec.id, _digest(target), status, message))
         cases += [case for cell in outcome.cells for case in cell.cases]
+    spec = outcomes[0][0].spec
     return Report(
         format=FORMAT,
         gpu=str(env.get("gpu")),
         driver=str(env.get("driver")),
         torch=str(env.get("torch")),
-        shape=outcomes[0][0].spec.shape,
+        shape=spec.shape,
         runs=tuple(sorted(runs, key=lambda run: run.tokens)),
         cases=tuple(sorted(cases, key=lambda case: case.tokens)),
+        layout=spec.layout,
+        router=spec.router,
+        pdl=spec.pdl,
     )
 
 

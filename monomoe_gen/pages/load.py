@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from monomoe_gen import search_study, tuning_db
@@ -27,7 +27,8 @@ def load_models(
     """The data of `shapes` (none: every one with a timed record), and the card's read rate in GB/s.
 
     Raises:
-        MonomoeError: one of `shapes`, or every model, has no timed record on this device.
+        MonomoeError: one of `shapes`, or every model, has no timed record of the usual kernel on
+            this device.
         DatabaseError: a file that cannot be read.
     """
     folder = generated or table_folder(device.slug)
@@ -36,10 +37,13 @@ def load_models(
     anchors = read_anchors(anchors_path) if anchors_path.exists() else {"shapes": {}}
     studies = {s.model: s for s in search_study.read(search_study.study_path(device.slug))}
     models = []
+    others: set[Variant] = set()
     for shape in shapes or list_shapes():
         path = tuning_db.database_path(device.slug, shape.name, database)
-        records = [r for r in tuning_db.read(path) if Variant.of(r) == USUAL]
-        if any(r.time_us and r.routing == "uniform" for r in records):
+        every = tuning_db.read(path)
+        timed = {Variant.of(r) for r in every if r.time_us and r.routing == "uniform"}
+        if USUAL in timed:
+            records = [r for r in every if Variant.of(r) == USUAL]
             published = anchors["shapes"].get(shape.name, {})
             models.append(
                 ModelData(
@@ -52,14 +56,19 @@ def load_models(
                 )
             )
         elif shapes:
-            raise _nothing(shape.name, device)
+            raise _nothing(shape.name, device, timed)
+        others |= timed
         done(shape.name)
     if not models:
-        raise _nothing("any model", device)
+        raise _nothing("any model", device, others)
     return models, anchors.get("read_bandwidth_gb_s")
 
 
-def _nothing(what: str, device: Device) -> MonomoeError:
+def _nothing(what: str, device: Device, others: Set[Variant]) -> MonomoeError:
+    """That nothing is timed, or only kernels of the variants ``others``."""
+    kernels = "; ".join(str(variant) for variant in sorted(others))
+    usual = f" of the usual kernels (the records are of: {kernels})" if others else ""
     return MonomoeError(
-        f"there are no times of {what} on {device.name}; `monomoe-gen tune` on that GPU makes some"
+        f"there are no times of {what} on {device.name}{usual}; `monomoe-gen tune` on that GPU "
+        "makes some"
     )
