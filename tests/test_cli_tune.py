@@ -19,7 +19,7 @@ from monomoe_gen.cli import tuning_run
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
-from monomoe_gen.errors import MonomoeError
+from monomoe_gen.errors import EnvironmentProblem, MonomoeError
 from monomoe_gen.routing_trace import save
 from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.shapes import load_shape
@@ -322,3 +322,40 @@ def test_a_model_that_cannot_be_tuned_does_not_keep_others_from_it(
     assert [row["model"] for row in json.loads(out)] == [MODEL]
     assert "toy: toy cannot be timed cold" in err
     assert cli.run(["tune", "--model", "toy"]) == 2
+
+
+@pytest.mark.parametrize("models", [("toy", MODEL), (MODEL, "toy")])
+def test_without_a_gpu_a_model_without_records_does_not_keep_others_from_it(
+    models: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        if plan.shape.name == "toy":
+            raise EnvironmentProblem("nothing is recorded for toy")
+        return replace(REPORT, replay=True)
+
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
+    monkeypatch.setattr(replay_module, "replay", carry_out)
+    both = [word for model in models for word in ("--model", model)]
+    assert cli.run(["tune", *both, "--format", "json"]) != 0
+    out, err = capsys.readouterr()
+    assert [row["model"] for row in json.loads(out)] == [MODEL]
+    assert "toy: nothing is recorded for toy" in err
+
+
+def test_what_is_found_before_the_gpu_is_lost_is_printed(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        if plan.shape.name == "toy":
+            raise EnvironmentProblem("the GPU does not answer")
+        return REPORT
+
+    monkeypatch.setattr(
+        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+    )
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    arguments = ["tune", "--model", MODEL, "--model", "toy", "--format", "json"]
+    assert cli.run(arguments) == 5
+    out, err = capsys.readouterr()
+    assert [row["model"] for row in json.loads(out)] == [MODEL]
+    assert "error: the GPU does not answer" in err

@@ -206,14 +206,19 @@ def tune(
         found = cluster_gpus(ray_address, 1 if gpus == "one" else None)
     else:
         found = own_gpus(gpus == "all", len(plans) > 1)
-    for plan, report in run(plans, found):
-        if isinstance(report, MonomoeError):
-            failed = True
-            say(f"{plan.shape.name}: {report}")
-            continue
-        rows += [{"model": plan.shape.name, **row} for row in _rows(report)]
-        _summarize(report)
-        interrupted = report.interrupted
+    try:
+        for plan, report in run(plans, found):
+            if isinstance(report, MonomoeError):
+                failed = True
+                say(f"{plan.shape.name}: {report}")
+                continue
+            rows += [{"model": plan.shape.name, **row} for row in _rows(report)]
+            _summarize(report)
+            interrupted = report.interrupted
+    except BaseException:
+        if rows:
+            print_rows(rows, form, FORMATS)
+        raise
     print_rows(rows, form, FORMATS)
     return INTERRUPTED if interrupted else FAILED if failed else None
 

@@ -36,7 +36,14 @@ def run(
             from monomoe_gen.replay import replay
 
             for plan in plans:
-                yield plan, replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
+                try:
+                    replayed = replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
+                except MonomoeError as error:
+                    if len(plans) == 1:
+                        raise
+                    yield plan, error
+                    continue
+                yield plan, replayed
             return
         from monomoe_gen import tune as tuner
 
