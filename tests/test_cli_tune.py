@@ -19,7 +19,7 @@ from monomoe_gen.cli import tuning_run
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
-from monomoe_gen.errors import EnvironmentProblem, MonomoeError
+from monomoe_gen.errors import CompileError, EnvironmentProblem, MonomoeError
 from monomoe_gen.routing_trace import save
 from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.shapes import load_shape
@@ -317,7 +317,7 @@ def test_a_model_that_cannot_be_tuned_does_not_keep_others_from_it(
     )
     monkeypatch.setattr(tune_module, "tune", carry_out)
     both = ["tune", "--model", "toy", "--model", MODEL, "--format", "json"]
-    assert cli.run(both) == 1
+    assert cli.run(both) == 2
     out, err = capsys.readouterr()
     assert [row["model"] for row in json.loads(out)] == [MODEL]
     assert "toy: toy cannot be timed cold" in err
@@ -336,7 +336,7 @@ def test_without_a_gpu_a_model_without_records_does_not_keep_others_from_it(
     monkeypatch.setattr(tuning_run, "current_device", lambda: None)
     monkeypatch.setattr(replay_module, "replay", carry_out)
     both = [word for model in models for word in ("--model", model)]
-    assert cli.run(["tune", *both, "--format", "json"]) != 0
+    assert cli.run(["tune", *both, "--format", "json"]) == 5
     out, err = capsys.readouterr()
     assert [row["model"] for row in json.loads(out)] == [MODEL]
     assert "toy: nothing is recorded for toy" in err
@@ -359,3 +359,22 @@ def test_what_is_found_before_the_gpu_is_lost_is_printed(
     out, err = capsys.readouterr()
     assert [row["model"] for row in json.loads(out)] == [MODEL]
     assert "error: the GPU does not answer" in err
+
+
+def test_the_first_error_of_several_models_sets_the_exit_code(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: dict[str, MonomoeError] = {
+        "toy": CompileError("NVRTC refused"),
+        MODEL: MonomoeError("cannot be timed cold"),
+    }
+
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        raise errors[plan.shape.name]
+
+    monkeypatch.setattr(
+        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+    )
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    assert cli.run(["tune", "--model", "toy", "--model", MODEL]) == 1
+    assert cli.run(["tune", "--model", MODEL, "--model", "toy"]) == 2

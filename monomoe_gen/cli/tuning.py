@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monomoe_gen.cli.exit_codes import INTERRUPTED, exit_code
 from monomoe_gen.cli.options import (
     DurationType,
     ModelType,
@@ -33,7 +34,6 @@ from monomoe_gen.variant import Variant
 if TYPE_CHECKING:
     from monomoe_gen.campaign import Report
 
-FAILED, INTERRUPTED = 1, 130
 DEFAULT_BUDGET_S = 600.0
 FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), ".2f")
 
@@ -201,7 +201,8 @@ def tune(
         for shape in shapes
     ]
     rows: list[dict[str, Any]] = []
-    failed = interrupted = False
+    failed: MonomoeError | None = None
+    interrupted = False
     if executor == "ray":
         found = cluster_gpus(ray_address, 1 if gpus == "one" else None)
     else:
@@ -209,7 +210,7 @@ def tune(
     try:
         for plan, report in run(plans, found):
             if isinstance(report, MonomoeError):
-                failed = True
+                failed = failed or report
                 say(f"{plan.shape.name}: {report}")
                 continue
             rows += [{"model": plan.shape.name, **row} for row in _rows(report)]
@@ -220,7 +221,9 @@ def tune(
             print_rows(rows, form, FORMATS)
         raise
     print_rows(rows, form, FORMATS)
-    return INTERRUPTED if interrupted else FAILED if failed else None
+    if interrupted:
+        return INTERRUPTED
+    return exit_code(failed) if failed else None
 
 
 def _require_known(shape: Shape) -> None:
