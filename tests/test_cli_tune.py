@@ -95,7 +95,7 @@ def test_the_best_is_data_and_the_summary_is_not(
         (["--budget", "none"], None, None),
         (["--trials", "7"], None, 7),
         (["--trials", "7", "--budget", "1.5h"], 5400, 7),
-        (["--from-winners", "2"], None, None),
+        (["--from-winners", "2", "--pdl"], None, None),
     ],
 )
 def test_how_much_to_spend(
@@ -280,7 +280,7 @@ def test_several_models_share_the_gpus_of_a_cluster_that_still_answer(
 
     monkeypatch.setattr(ray_executor, "gpus", gpus)
     monkeypatch.setattr(tune_module, "tune", carry_out)
-    arguments = ["--executor", "ray", "--objective", "default", "--screen-only"]
+    arguments = ["--executor", "ray", "--objective", "default"]
     assert cli.run(["tune", "--model", "toy", "--model", MODEL, *arguments]) == 0
     assert [(model, boxes) for model, _, boxes in served] == [
         ("toy", ["a", "b", "c"]),
@@ -378,3 +378,29 @@ def test_the_first_error_of_several_models_sets_the_exit_code(
     monkeypatch.setattr(tune_module, "tune", carry_out)
     assert cli.run(["tune", "--model", "toy", "--model", MODEL]) == 1
     assert cli.run(["tune", "--model", MODEL, "--model", "toy"]) == 2
+
+
+def test_without_a_gpu_the_options_that_do_not_count_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Plan] = []
+    replayed = replace(REPORT, replay=True)
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
+    monkeypatch.setattr(
+        replay_module, "replay", lambda plan, *_, **__: asked.append(plan) or replayed
+    )
+    arguments = ["tune", "--model", MODEL, "--trials", "3"]
+    assert cli.run(arguments) == 0
+    assert "without effect" not in capsys.readouterr().err
+    arguments += ["--screen-only", "--from-winners", "2", "--pdl", "--budget", "5m"]
+    assert cli.run(arguments) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.endswith("without effect: --budget, --from-winners, --screen-only")
+    assert len(asked) == 2
+
+
+def test_on_a_gpu_no_option_is_said_not_to_count(
+    plans: list[Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["tune", "--model", MODEL, "--screen-only", "--prune", "none"]) == 0
+    assert plans[0].screen_only and "--screen-only" not in capsys.readouterr().err
