@@ -61,7 +61,7 @@ def dispatched_targets(
             f"{variant} on {table.device.name}",
             f"the table has none; run `monomoe-gen tune{variant.options}`",
         )
-    for model in models or known:
+    for model in dict.fromkeys(models) or known:
         for count in tokens:
             kernel = dispatch.lookup(table, model, count, variant).kernel
             chosen.setdefault(kernel.id, []).append(count)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from monomoe_gen import cost, tuning_db
 from monomoe_gen.campaign import Plan, Progress, Report
@@ -32,7 +32,8 @@ def replay(
     table is made from all records, whatever the search found.
 
     Raises:
-        EnvironmentProblem: nothing is recorded for the shape, or there is no NVRTC.
+        EnvironmentProblem: nothing of today's sources is recorded for the shape with all the token
+            counts, or there is no NVRTC.
         DatabaseError: the database cannot be read.
         MonomoeError: the plan asks for simulations.
     """
@@ -58,15 +59,14 @@ def replay(
             f"nothing is recorded for {shape.name} on {device.name} ({path}); run "
             f"`monomoe-gen tune --model {shape.name}` on a machine with that GPU"
         )
-    if not recorded and not ledger.stale:
-        asked = ", ".join(map(str, plan.tokens))
-        raise EnvironmentProblem(
-            f"none of the {len(records)} records of {shape.name} ({path}) is of {plan.routing} "
-            f"routing, {plan.variant} and {asked} tokens; run `monomoe-gen tune --model "
-            f"{shape.name}` with these options on a machine with that GPU"
-        )
     if ledger.stale:
         say(f"{len(ledger.stale)} records are of older sources and do not count")
+    if not recorded:
+        raise EnvironmentProblem(
+            f"asked for {_listed(plan.tokens)} tokens, {plan.routing} routing and {plan.variant}; "
+            f"of the {len(records)} records of {shape.name} ({path}) {_lack(ledger)}; run "
+            f"`monomoe-gen tune --model {shape.name}` with these options on a machine with that GPU"
+        )
     favourites = cost.favourites([ledger.spec(s) for s in recorded], plan.tokens)
     search = Search(recorded, plan.tokens, plan.seed, favourites, plan.sampler)
     trials = len(search) if plan.trials is None else min(plan.trials, len(search))
@@ -96,3 +96,16 @@ def replay(
         ),
         seconds=time.monotonic() - began,
     )
+
+
+def _lack(ledger: Ledger) -> str:
+    """Why no schedule counts, when none has records of all the token counts."""
+    found = {n for schedule in ledger.schedules() for n in ledger.recorded_tokens(schedule)}
+    without = [n for n in ledger.tokens if n not in found]
+    if without:
+        return f"none that counts is of {_listed(without)} tokens"
+    return "none that count are of one schedule at all these token counts"
+
+
+def _listed(tokens: Iterable[int]) -> str:
+    return ", ".join(map(str, tokens))

@@ -58,12 +58,18 @@ def choose(
 
     Raises:
         NoKernel: the table has no usual kernel for a model and token count.
-        MonomoeError: a model does not quantize its activations.
+        MonomoeError: a model does not quantize its activations; the table has none that does.
     """
     usual = {e.model: table.kernel(e).shape for e in table.entries if e.variant == USUAL}
     known = [model for model, shape in sorted(usual.items()) if shape.activations == "fp8"]
     found: dict[tuple[Kind, str, KernelSpec, Kernel | None], list[int]] = {}
-    for model in models or known:
+    if not models and not known:
+        raise MonomoeError(
+            f"asked for every model with fp8 activations, but the table of {device.name} has no "
+            "usual kernel of one to compare variants with; run `monomoe-gen tune --model NAME` for "
+            "it first"
+        )
+    for model in dict.fromkeys(models) or known:
         for kind in KINDS:
             for count in tokens:
                 base = dispatch.lookup(table, model, count).kernel

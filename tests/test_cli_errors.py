@@ -75,6 +75,14 @@ CASES = (
     Case(f"draw --model {MODEL} --tokens 33", "33 is not in the range 1<=x<=32"),
     Case(f"draw --model {MODEL} --with /none.trace.json", "cannot be read: No such file"),
     Case(
+        f"draw --model {MODEL} --with /none.trace.json --device nvidia-h100",
+        "give --device or --with, not both",
+    ),
+    Case(
+        f"draw --model {MODEL} --with /none.trace.json --token-tile 16",
+        "give --token-tile or --with, not both",
+    ),
+    Case(
         f"draw --model {MODEL} --schedule {{legal}} --tokens 9",
         "the kernel takes 8 tokens, not 9",
     ),
@@ -134,6 +142,14 @@ CASES = (
     Case(
         f"tune --model {MODEL} --objective {{zipf.yaml}}",
         "--objective: give uniform routing a weight too, found zipf only",
+    ),
+    Case(
+        f"tune --model {MODEL} --objective default --screen-only",
+        "--screen-only leaves out the finals, which --objective is for",
+    ),
+    Case(
+        f"tune --model {MODEL} --from-winners 2",
+        f"the usual kernels of {MODEL} are no variant of others; give --layout, --router or --pdl",
     ),
     Case("emit --objective {zipf.yaml}", "--objective: give uniform routing a weight too, found"),
     Case(f"tune --model {MODEL} --seed -5", "'--seed': -5 is not in the range"),

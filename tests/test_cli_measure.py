@@ -148,6 +148,15 @@ def test_bench_prints_and_writes_the_dispatched_kernels(
     assert request.validate and request.timed and request.timed.replays == 200
 
 
+def test_a_model_named_twice_is_measured_once(
+    folder: Path, gpu: type[FakeSandbox], capsys: pytest.CaptureFixture[str]
+) -> None:
+    twice = ["--model", MODEL, "--model", MODEL]
+    found = rows(capsys, "bench", "--tokens", "1,4", *twice)
+    assert [row["tokens"] for row in found] == [1, 4]
+    assert [n for request in gpu.requests for n in request.tokens] == [1, 4]
+
+
 def test_what_an_interruption_leaves_of_a_bench(
     folder: Path, gpu: type[FakeSandbox], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from monomoe_gen.cli import tuning_run
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Table
 from monomoe_gen.emit import Emission
-from monomoe_gen.errors import MonomoeError
+from monomoe_gen.errors import CompileError, EnvironmentProblem, MonomoeError
 from monomoe_gen.routing_trace import save
 from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.shapes import load_shape
@@ -95,7 +95,7 @@ def test_the_best_is_data_and_the_summary_is_not(
         (["--budget", "none"], None, None),
         (["--trials", "7"], None, 7),
         (["--trials", "7", "--budget", "1.5h"], 5400, 7),
-        (["--from-winners", "2"], None, None),
+        (["--from-winners", "2", "--pdl"], None, None),
     ],
 )
 def test_how_much_to_spend(
@@ -280,7 +280,7 @@ def test_several_models_share_the_gpus_of_a_cluster_that_still_answer(
 
     monkeypatch.setattr(ray_executor, "gpus", gpus)
     monkeypatch.setattr(tune_module, "tune", carry_out)
-    arguments = ["--executor", "ray", "--objective", "default", "--screen-only"]
+    arguments = ["--executor", "ray", "--objective", "default"]
     assert cli.run(["tune", "--model", "toy", "--model", MODEL, *arguments]) == 0
     assert [(model, boxes) for model, _, boxes in served] == [
         ("toy", ["a", "b", "c"]),
@@ -317,8 +317,90 @@ def test_a_model_that_cannot_be_tuned_does_not_keep_others_from_it(
     )
     monkeypatch.setattr(tune_module, "tune", carry_out)
     both = ["tune", "--model", "toy", "--model", MODEL, "--format", "json"]
-    assert cli.run(both) == 1
+    assert cli.run(both) == 2
     out, err = capsys.readouterr()
     assert [row["model"] for row in json.loads(out)] == [MODEL]
     assert "toy: toy cannot be timed cold" in err
     assert cli.run(["tune", "--model", "toy"]) == 2
+
+
+@pytest.mark.parametrize("models", [("toy", MODEL), (MODEL, "toy")])
+def test_without_a_gpu_a_model_without_records_does_not_keep_others_from_it(
+    models: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        if plan.shape.name == "toy":
+            raise EnvironmentProblem("nothing is recorded for toy")
+        return replace(REPORT, replay=True)
+
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
+    monkeypatch.setattr(replay_module, "replay", carry_out)
+    both = [word for model in models for word in ("--model", model)]
+    assert cli.run(["tune", *both, "--format", "json"]) == 5
+    out, err = capsys.readouterr()
+    assert [row["model"] for row in json.loads(out)] == [MODEL]
+    assert "toy: nothing is recorded for toy" in err
+
+
+def test_what_is_found_before_the_gpu_is_lost_is_printed(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        if plan.shape.name == "toy":
+            raise EnvironmentProblem("the GPU does not answer")
+        return REPORT
+
+    monkeypatch.setattr(
+        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+    )
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    arguments = ["tune", "--model", MODEL, "--model", "toy", "--format", "json"]
+    assert cli.run(arguments) == 5
+    out, err = capsys.readouterr()
+    assert [row["model"] for row in json.loads(out)] == [MODEL]
+    assert "error: the GPU does not answer" in err
+
+
+def test_the_first_error_of_several_models_sets_the_exit_code(
+    plans: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: dict[str, MonomoeError] = {
+        "toy": CompileError("NVRTC refused"),
+        MODEL: MonomoeError("cannot be timed cold"),
+    }
+
+    def carry_out(plan: Plan, device: Device, **_: Any) -> Report:
+        raise errors[plan.shape.name]
+
+    monkeypatch.setattr(
+        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+    )
+    monkeypatch.setattr(tune_module, "tune", carry_out)
+    assert cli.run(["tune", "--model", "toy", "--model", MODEL]) == 1
+    assert cli.run(["tune", "--model", MODEL, "--model", "toy"]) == 2
+
+
+def test_without_a_gpu_the_options_that_do_not_count_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Plan] = []
+    replayed = replace(REPORT, replay=True)
+    monkeypatch.setattr(tuning_run, "current_device", lambda: None)
+    monkeypatch.setattr(
+        replay_module, "replay", lambda plan, *_, **__: asked.append(plan) or replayed
+    )
+    arguments = ["tune", "--model", MODEL, "--trials", "3"]
+    assert cli.run(arguments) == 0
+    assert "without effect" not in capsys.readouterr().err
+    arguments += ["--screen-only", "--from-winners", "2", "--pdl", "--budget", "5m"]
+    assert cli.run(arguments) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.endswith("without effect: --budget, --from-winners, --screen-only")
+    assert len(asked) == 2
+
+
+def test_on_a_gpu_no_option_is_said_not_to_count(
+    plans: list[Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["tune", "--model", MODEL, "--screen-only", "--prune", "none"]) == 0
+    assert plans[0].screen_only and "--screen-only" not in capsys.readouterr().err

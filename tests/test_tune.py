@@ -742,6 +742,30 @@ def test_a_replay_without_records_is_refused(bench: Bench) -> None:
     assert bench.said[0].startswith("no CUDA device")
 
 
+def test_a_replay_says_which_token_counts_lack_records(bench: Bench) -> None:
+    bench.tune(tokens=(1, 2, 4, 8), trials=1)
+    wanted = r"none that counts is of 3, 5 tokens; run `monomoe-gen tune --model qwen3\.5-35b`"
+    with pytest.raises(EnvironmentProblem, match=wanted):
+        bench.replay(tokens=(1, 2, 3, 5))
+    template = bench.templates / "monomoe.cu.j2"
+    template.write_text("// new\n" + FILES["monomoe.cu.j2"])
+    bench.tune(tokens=(8,), trials=1)
+    with pytest.raises(EnvironmentProblem, match="none that counts is of 1, 2, 4 tokens"):
+        bench.replay()
+    assert any("older sources" in text for text in bench.said)
+
+
+def test_a_replay_needs_one_schedule_with_all_the_token_counts(bench: Bench) -> None:
+    bench.tune()
+    path = tuning_db.database_path(H200.slug, SHAPE.name, bench.database)
+    one = [r for r in bench.records() if (r.tokens == 1) == (r.schedule == FOR_ONE.to_dict())]
+    path.unlink()
+    for record in one:
+        tuning_db.append(path, record)
+    with pytest.raises(EnvironmentProblem, match="none that count are of one schedule at all"):
+        bench.replay(tokens=(1, 2))
+
+
 def test_what_cannot_be_simulated_is_refused(bench: Bench) -> None:
     with pytest.raises(MonomoeError, match=r"qwen3\.5-35b, whose launches of 8 tokens"):
         bench.tune(simulate=1)
@@ -755,10 +779,9 @@ def test_a_replay_of_older_templates_keeps_the_table_and_says_so(bench: Bench) -
     files = bench.files()
     template = bench.templates / "monomoe.cu.j2"
     template.write_text("// new\n" + FILES["monomoe.cu.j2"])
-    report = bench.replay()
-    assert report.known == 0 and report.best == {}
+    with pytest.raises(EnvironmentProblem, match="none that counts is of 1, 2, 4, 8 tokens"):
+        bench.replay()
     assert any("older sources" in text for text in bench.said)
-    assert report.emission and len(report.emission.notes) == 4
     template.write_text(FILES["monomoe.cu.j2"])
     assert bench.files() == files
 

@@ -82,6 +82,17 @@ def test_a_kernel_of_bf16_activations_is_found_under_its_shapes_name() -> None:
         variant_bench.choose(both, [kept.shape.name], (1,), H200)
 
 
+def test_a_model_named_twice_is_timed_once() -> None:
+    once = variant_bench.choose(TABLE, [MODEL], (1, 4), H200)
+    assert variant_bench.choose(TABLE, [MODEL, MODEL], (1, 4), H200) == once
+
+
+@pytest.mark.parametrize("specs", [(), (RAW,), (KernelSpec(unquantized(SHAPE), USUAL),)])
+def test_a_table_without_usual_kernels_has_nothing_to_compare(specs: tuple[KernelSpec]) -> None:
+    with pytest.raises(MonomoeError, match="has no usual kernel of one to compare variants with"):
+        variant_bench.choose(table(*((spec, 1) for spec in specs)), [], (1,), H200)
+
+
 def test_a_shared_gate_has_no_router_inside() -> None:
     gated = replace(SHAPE, name="gated", shared_experts=1, shared_gate=True)
     spec = KernelSpec(gated, feasible(gated, H200)[0])

@@ -32,15 +32,9 @@ from monomoe_gen.cli import (
     validation,
     variants,
 )
-from monomoe_gen.errors import (
-    CompileError,
-    EnvironmentProblem,
-    LaunchError,
-    MonomoeError,
-    RenderError,
-)
+from monomoe_gen.cli.exit_codes import INTERRUPTED, OK, USAGE, exit_code
+from monomoe_gen.errors import MonomoeError
 
-OK, INTERNAL, USAGE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 5, 130
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -119,15 +113,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"error: a file is not UTF-8 text: {error}", err=True)
         return USAGE
     return result if isinstance(result, int) else OK
-
-
-def exit_code(error: MonomoeError) -> int:
-    """The exit code that a deliberate error ends a command with."""
-    if isinstance(error, EnvironmentProblem):
-        return ENVIRONMENT
-    if isinstance(error, CompileError | LaunchError | RenderError):
-        return INTERNAL
-    return USAGE
 
 
 def main() -> None:

@@ -179,11 +179,19 @@ def routing_weights(objective: Objective | None) -> dict[str, float]:
 
 def refuse_beside(option: str, *parameters: str) -> None:
     """Raises UsageError if one of ``parameters`` was given beside ``option``."""
+    for given in given_options(*parameters):
+        raise click.UsageError(f"give {given} or {option}, not both")
+
+
+def given_options(*parameters: str) -> list[str]:
+    """The options of ``parameters`` that the command line has, in the order of the help."""
     context = click.get_current_context()
-    for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if parameter.name in parameters and given:
-            raise click.UsageError(f"give {parameter.opts[0]} or {option}, not both")
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in parameters
+        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    ]
 
 
 def captured_routing(trace_file: Path, shape: Shape) -> str:

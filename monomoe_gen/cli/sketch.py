@@ -9,6 +9,7 @@ import click
 from monomoe_gen.cli.options import (
     device_option,
     model_option,
+    refuse_beside,
     schedule_option,
     token_tile_option,
 )
@@ -60,6 +61,7 @@ def draw(
     a CTA what its warps did; a trace of another model, token count or schedule is refused.
     """
     if trace:
+        refuse_beside("--with", "token_tile", "device")
         if cta is not None:
             raise click.UsageError("--cta: a trace says itself which CTAs it holds")
         text, remark = _beside(trace, shape, tokens, schedule)

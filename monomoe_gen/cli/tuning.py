@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monomoe_gen.cli.exit_codes import INTERRUPTED, exit_code
 from monomoe_gen.cli.options import (
     DurationType,
     ModelType,
     PercentType,
     captured_routing,
+    given_options,
     objective_option,
     refuse_beside,
     routing_option,
@@ -28,13 +30,13 @@ from monomoe_gen.paths import home
 from monomoe_gen.samplers import DEFAULT as SAMPLER
 from monomoe_gen.samplers import SAMPLERS
 from monomoe_gen.shapes import Shape, load_shape
-from monomoe_gen.variant import Variant
+from monomoe_gen.variant import USUAL, Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.campaign import Report
 
-FAILED, INTERRUPTED = 1, 130
 DEFAULT_BUDGET_S = 600.0
+MEASURING = "budget_s", "prune", "from_winners", "gpus", "screen_only", "fresh"
 FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), ".2f")
 
 
@@ -165,11 +167,22 @@ def tune(
         _require_known(shape)
     from monomoe_gen.campaign import Plan
 
+    if from_winners and variant == USUAL:
+        for shape in shapes:
+            if shape.activations == "fp8":
+                raise click.UsageError(
+                    f"--from-winners: the usual kernels of {shape.name} are no variant of others; "
+                    "give --layout, --router or --pdl, or a shape with bf16 activations"
+                )
     if ray_address and executor != "ray":
         raise click.UsageError("--ray-address is for --executor ray")
     weights = routing_weights(objective)
     if objective:
         refuse_beside("--objective", "tokens", "routing", "trace_file")
+        if screen_only:
+            raise click.UsageError(
+                "--screen-only leaves out the finals, which --objective is for: give one of them"
+            )
         tokens = objective.tokens
         shares = ", ".join(f"{name} {weight:.2g}" for name, weight in weights.items())
         say(f"objective: {', '.join(map(str, tokens))} tokens; {shares}")
@@ -201,21 +214,29 @@ def tune(
         for shape in shapes
     ]
     rows: list[dict[str, Any]] = []
-    failed = interrupted = False
+    failed: MonomoeError | None = None
+    interrupted = False
     if executor == "ray":
         found = cluster_gpus(ray_address, 1 if gpus == "one" else None)
     else:
         found = own_gpus(gpus == "all", len(plans) > 1)
-    for plan, report in run(plans, found):
-        if isinstance(report, MonomoeError):
-            failed = True
-            say(f"{plan.shape.name}: {report}")
-            continue
-        rows += [{"model": plan.shape.name, **row} for row in _rows(report)]
-        _summarize(report)
-        interrupted = report.interrupted
+    try:
+        for plan, report in run(plans, found, given_options(*MEASURING)):
+            if isinstance(report, MonomoeError):
+                failed = failed or report
+                say(f"{plan.shape.name}: {report}")
+                continue
+            rows += [{"model": plan.shape.name, **row} for row in _rows(report)]
+            _summarize(report)
+            interrupted = report.interrupted
+    except BaseException:
+        if rows:
+            print_rows(rows, form, FORMATS)
+        raise
     print_rows(rows, form, FORMATS)
-    return INTERRUPTED if interrupted else FAILED if failed else None
+    if interrupted:
+        return INTERRUPTED
+    return exit_code(failed) if failed else None
 
 
 def _require_known(shape: Shape) -> None:

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 
 def run(
-    plans: Sequence[Plan], gpus: AbstractContextManager[Found]
+    plans: Sequence[Plan], gpus: AbstractContextManager[Found], measuring: Sequence[str] = ()
 ) -> Iterator[tuple[Plan, Report | MonomoeError]]:
     """Carries out one plan after another, until one is interrupted.
 
     Of several, one that cannot be carried out does not keep the others from it. They share the
-    sandboxes, and a GPU that one of them leaves out serves no later one.
+    sandboxes, and a GPU that one of them leaves out serves no later one. ``measuring`` are the
+    given options that say something only about measuring.
     """
     with ExitStack() as opened:
         update = opened.enter_context(progress_bar())
@@ -35,8 +36,17 @@ def run(
         if device is None:
             from monomoe_gen.replay import replay
 
+            if measuring:
+                say(f"no CUDA device: nothing is timed, so without effect: {', '.join(measuring)}")
             for plan in plans:
-                yield plan, replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
+                try:
+                    replayed = replay(plan, KNOWN[DEFAULT], say=say, observe=observe)
+                except MonomoeError as error:
+                    if len(plans) == 1:
+                        raise
+                    yield plan, error
+                    continue
+                yield plan, replayed
             return
         from monomoe_gen import tune as tuner
 
