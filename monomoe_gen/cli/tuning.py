@@ -219,7 +219,7 @@ def tune(
     if executor == "ray":
         found = cluster_gpus(ray_address, 1 if gpus == "one" else None)
     else:
-        found = own_gpus(gpus == "all", len(plans) > 1)
+        found = own_gpus(gpus == "all")
     try:
         for plan, report in run(plans, found, given_options(*MEASURING)):
             if isinstance(report, MonomoeError):

@@ -70,21 +70,21 @@ def run(
 
 
 @contextmanager
-def own_gpus(every: bool, several: bool) -> Iterator[Found]:
+def own_gpus(every: bool) -> Iterator[Found]:
     """The kind of GPU that this host has, and what opens a sandbox on the first one or on each.
 
-    For ``several`` plans the one sandbox has its next worker made ready in time.
+    The sandbox of a single GPU has its next worker made ready in time.
     """
-    from monomoe_gen.sandbox import Sandbox, sandboxes
+    from monomoe_gen.sandbox import sandboxes
 
     device = current_device()
     if device and every:
         yield device, [_sandbox_of(gpu) for gpu in equal_gpus()]
-    elif device and several:
+    elif device:
         with sandboxes() as fresh:
             yield device, [fresh]
     else:
-        yield device, [Sandbox]
+        yield None, []
 
 
 @contextmanager
