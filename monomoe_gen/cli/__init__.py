@@ -42,8 +42,8 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     context_settings=_CONTEXT,
     epilog="Exit codes: 0 ok, 1 internal error or a kernel that does not compile or run, 2 usage "
     "or configuration, 3 something got worse (a slower or larger kernel, generated files that are "
-    "not what the sources give), 4 undecided, 5 environment (no GPU, another GPU), 6 wrong numbers, "
-    "130 interrupted.",
+    "not what the sources give), 4 undecided, 5 environment (no GPU, another GPU), 6 wrong "
+    "numbers, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="monomoe-gen")
 def monomoe_gen() -> None:
