@@ -286,8 +286,9 @@ def test_shapes_without_a_kernel_get_the_one_predicted_fastest(
     place = tmp_path / "reports"
     gpu.cell = replace(GOOD, cases=[CASE])
     arguments = ["validate", "--shipped", "--tokens", "1,4", "--report", str(place)]
-    asked = ["--model", "toy", "--model", MODEL]
+    asked = ["--model", "toy", "--model", MODEL, "--model", "toy"]
     assert cli.run([*arguments, *asked]) == 0
+    assert len(gpu.requests) == 2, "a model that is named twice is measured once"
     assert "not dispatched, so as predicted fastest: toy" in capsys.readouterr().err
     toy = validation_report.read(place / "toy.json")
     spec = untuned.favourite(load_shape("toy"), KNOWN[DEFAULT], 4, 8)

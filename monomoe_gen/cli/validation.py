@@ -183,7 +183,7 @@ def _shipped_targets(
 
     folder = dispatch.table_folder(device.slug)
     tuned = {e.model for e in dispatch.load(folder).entries if Variant.of(e) == variant}
-    wanted = shapes or list_shapes()
+    wanted = list({shape.name: shape for shape in shapes}.values()) or list_shapes()
     given = [shape.name for shape in wanted if shape.name in tuned]
     others = [shape for shape in wanted if shape.name not in tuned]
     targets = dispatched_targets(folder, given, tokens, variant) if given else []
