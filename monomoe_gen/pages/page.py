@@ -96,7 +96,7 @@ def study_page(studies: Sequence[Study], device: Device) -> str:
 
 def _render(sections: Sequence[Section], device: Device, script: str) -> str:
     environment = Environment(autoescape=select_autoescape(default=True), undefined=StrictUndefined)
-    environment.tests["numeric"] = _numeric
+    environment.filters["numeric_columns"] = _numeric_columns
     template = environment.from_string(
         files("monomoe_gen.pages").joinpath("page.html.j2").read_text(encoding="utf-8")
     )
@@ -105,9 +105,14 @@ def _render(sections: Sequence[Section], device: Device, script: str) -> str:
     )
 
 
-def _numeric(value: object) -> bool:
-    """Whether a cell is a number, so that its digits stand below those of its neighbours."""
-    return re.fullmatch(r"-?[\d,]+(\.\d+)?(e[-+]?\d+)?", str(value)) is not None
+def _numeric_columns(rows: Sequence[Mapping[str, object]]) -> set[str]:
+    """The columns of numbers, whose digits stand below each other; a cell may be None."""
+    number = re.compile(r"-?[\d,]+(\.\d+)?(e[-+]?\d+)?")
+    return {
+        name
+        for name in rows[0]
+        if all(row[name] is None or number.fullmatch(str(row[name])) for row in rows)
+    }
 
 
 def _overview(models: Sequence[ModelData]) -> Section:
