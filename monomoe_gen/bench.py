@@ -1,7 +1,7 @@
 """How long a launch takes: replays of a CUDA graph whose launches find their weights cold.
 
-A graph holds `LAUNCHES` launches, each with router logits of its own, so that the active experts
-rotate over the whole layer. Times are microseconds per launch; the floors are measured alike.
+A graph holds `LAUNCHES` launches or more, each with router logits of its own, so that the active
+experts rotate over the whole layer. Times are microseconds per launch; floors are measured alike.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from monomoe_gen.shapes import Shape
 from monomoe_gen.workload import activations, rotation, routers_for
 
 LAUNCHES = 32  # nodes of a graph
+MOST_LAUNCHES = 1024  # of a layer so small that it takes more until its weights are cold again
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,11 @@ class Timing:
 class Inputs:
     """What the launches of one graph read.
 
-    x bf16 ``[B, H]`` for all launches, logits ``[LAUNCHES, B, Shape.logit_columns]`` in the shape's
-    type, bias fp32 ``[E]`` or None, ``experts`` int32 ``[LAUNCHES, most]``: the active experts of
+    x bf16 ``[B, H]`` for all launches, logits ``[launches, B, Shape.logit_columns]`` in the shape's
+    type, bias fp32 ``[E]`` or None, ``experts`` int32 ``[launches, most]``: the active experts of
     each launch, ``counts`` of them. ``reuse_bytes`` stream between two uses of the same weights, of
     which there are ``copies`` that the launches take in turn (`workload.Rotation`). ``routers``
-    bf16 ``[LAUNCHES, E, H]`` give the logits for kernels that have the router inside, else None.
+    bf16 ``[launches, E, H]`` give the logits for kernels that have the router inside, else None.
     """
 
     x: Tensor
@@ -89,6 +90,10 @@ class Inputs:
     reuse_bytes: int
     copies: int = 1
     routers: Tensor | None = None
+
+    @property
+    def launches(self) -> int:
+        return len(self.counts)
 
     @property
     def distinct_experts(self) -> float:
@@ -117,19 +122,24 @@ def make_inputs(
     """The inputs of a graph, on ``device``; ``trace`` is what ``routing`` names, if captured.
 
     A router of its own gives each launch its logits, as close to the drawn ones as bf16 allows: the
-    active experts are the same but for near-ties.
+    active experts are the same but for near-ties. There are `LAUNCHES` launches, of small layers
+    more, each with a copy of the weights if need be.
 
     Raises:
         MonomoeError: the weights would not be cold: less than twice ``l2_bytes`` between two uses.
     """
-    drawn = rotation(shape, tokens, routing, LAUNCHES, l2_bytes, seed, trace)
+    launches = LAUNCHES
+    drawn = rotation(shape, tokens, routing, launches, l2_bytes, seed, trace)
+    while drawn.reuse_bytes < 2 * l2_bytes and launches < MOST_LAUNCHES:
+        launches *= 2
+        drawn = rotation(shape, tokens, routing, launches, l2_bytes, seed, trace)
     if drawn.reuse_bytes < 2 * l2_bytes:
         raise MonomoeError(
             f"{shape.name} with {tokens} tokens and {routing} routing cannot be timed cold: "
             f"{drawn.reuse_bytes} bytes stream between two uses of the same weights, and twice the "
             f"L2 ({2 * l2_bytes} bytes) are needed; time a larger layer or another routing"
         )
-    experts = np.zeros((LAUNCHES, max(drawn.distinct)), dtype=np.int32)
+    experts = np.zeros((launches, max(drawn.distinct)), dtype=np.int32)
     for row, active in zip(experts, drawn.active, strict=True):
         row[: len(active)] = active
     x = activations(shape, tokens, "gaussian", seed)
@@ -164,7 +174,7 @@ def time_kernel(
         weights = layers[i % len(layers)]
         launch_moe(kernel, weights, inputs.x, routed[i], y, workspace)
 
-    return time_launches(launch, effort)
+    return time_launches(launch, inputs.launches, effort)
 
 
 def time_separate_router(
@@ -189,7 +199,7 @@ def time_separate_router(
         launch_moe(kernel, weights, inputs.x, inputs.logits[i], y, workspace)
 
     launch(0)  # cuBLAS starts up outside of the graph
-    return time_launches(launch, effort)
+    return time_launches(launch, inputs.launches, effort)
 
 
 def time_floors(
@@ -221,18 +231,19 @@ def time_floors(
     def nothing(i: int) -> None:
         empty.launch((), torch.cuda.current_stream().cuda_stream)
 
-    timings = [time_launches(partial(stream, kernel), effort) for kernel in streams]
+    count = inputs.launches
+    timings = [time_launches(partial(stream, kernel), count, effort) for kernel in streams]
     return Floors(
         stream_us=min(timing.median_us for timing in timings),
-        empty_us=time_launches(nothing, effort).median_us,
+        empty_us=time_launches(nothing, count, effort).median_us,
     )
 
 
-def time_launches(launch: Callable[[int], None], effort: Effort) -> Timing:
-    """Captures ``launch(0) ... launch(LAUNCHES - 1)`` in one graph and times its replays."""
+def time_launches(launch: Callable[[int], None], launches: int, effort: Effort) -> Timing:
+    """Captures ``launch(0) ... launch(launches - 1)`` in one graph and times its replays."""
 
     def body() -> None:
-        for i in range(LAUNCHES):
+        for i in range(launches):
             launch(i)
 
     graph = capture(body)
@@ -248,4 +259,4 @@ def time_launches(launch: Callable[[int], None], effort: Effort) -> Timing:
         end.record()
     torch.cuda.synchronize()
     milliseconds = (start.elapsed_time(end) for start, end in pairs)
-    return Timing(tuple(round(ms * 1000 / LAUNCHES, 4) for ms in milliseconds))
+    return Timing(tuple(round(ms * 1000 / launches, 4) for ms in milliseconds))

@@ -59,9 +59,9 @@ class Rotation:
     exact in the shape's ``logits_dtype``; ``bias`` fp32 ``[E]`` or None belongs to all launches.
     ``active`` lists the experts of each launch in ascending order, shared ones included.
 
-    Every launch uses the shared experts, so launch i reads copy ``i % copies`` of the layer; there
-    is one copy without shared experts. ``reuse_bytes`` is the least number of weight bytes that
-    stream between two uses of the same weights when the launches are replayed in a loop.
+    Launch i reads copy ``i % copies`` of the layer; there is one copy unless every launch uses the
+    same shared experts or the layer is small. ``reuse_bytes`` is the least number of weight bytes
+    that stream between two uses of the same weights when the launches are replayed in a loop.
     """
 
     logits: Tensor
@@ -262,7 +262,8 @@ def rotation(
         logits = torch.cat([logits, gates.to(getattr(torch, shape.logits_dtype)).float()], -1)
     active = tuple((*ids.unique().tolist(), *shape.shared_ids) for ids in chosen)
     divisors = [n for n in range(1, launches + 1) if launches % n == 0]
-    for copies in divisors if shape.shared_experts else [1]:
+    small = shape.expert_bytes * shape.all_experts < 8 * l2_bytes
+    for copies in divisors if small or shape.shared_experts else [1]:
         reuse = _reuse_bytes(active, shape, copies)
         if reuse >= 2 * l2_bytes:
             break

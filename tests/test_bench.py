@@ -7,7 +7,7 @@ from monomoe_gen.bench import LAUNCHES, Timing, make_inputs
 from monomoe_gen.device import KNOWN
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.reference import route
-from monomoe_gen.shapes import Shape, load_shape
+from monomoe_gen.shapes import load_shape
 
 L2 = KNOWN["nvidia-h200"].l2_bytes
 CPU = torch.device("cpu")
@@ -37,7 +37,19 @@ def test_every_launch_has_experts_of_its_own_and_they_are_cold(
     assert inputs.distinct_experts == sum(inputs.counts) / LAUNCHES
 
 
+@pytest.mark.parametrize(
+    ("name", "tokens", "launches", "copies"),
+    [("toy", 1, 1024, 1024), ("toy", 8, 256, 256), ("mixtral-8x7b-fp8-tp8", 8, 32, 2)],
+)
+def test_small_layers_are_cold_by_copies_and_more_launches(
+    name: str, tokens: int, launches: int, copies: int
+) -> None:
+    inputs = make_inputs(load_shape(name), tokens, "uniform", L2, 0, CPU)
+    assert (inputs.launches, inputs.copies) == (launches, copies)
+    assert inputs.reuse_bytes >= 2 * L2
+    assert len(inputs.logits) == len(inputs.experts) == launches
+
+
 def test_weights_that_cannot_be_cold_are_not_timed() -> None:
-    small = Shape("small", 1024, 256, 32, 4, "softmax", True)
-    with pytest.raises(MonomoeError, match="small with 2 tokens and uniform routing cannot be"):
-        make_inputs(small, 2, "uniform", L2, 0, CPU)
+    with pytest.raises(MonomoeError, match="toy with 1 tokens and uniform routing cannot be"):
+        make_inputs(load_shape("toy"), 1, "uniform", 2 * L2, 0, CPU)

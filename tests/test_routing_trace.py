@@ -94,8 +94,10 @@ def test_launches_that_are_large_enough_are_drawn_and_cut(tmp_path: Path) -> Non
 def test_a_trace_that_would_be_warm_is_not_timed(tmp_path: Path) -> None:
     small = replace(QWEN, name="small", experts=8, top_k=8, hidden=256, intermediate=128)
     trace = save(tmp_path / "routing.npz", 8, [(0, 0, torch.arange(8).expand(2, 8))])
+    inputs = make_inputs(small, 2, trace.name, L2, 0, torch.device("cpu"), trace=trace)
+    assert inputs.copies > 1 and inputs.reuse_bytes >= 2 * L2
     with pytest.raises(MonomoeError, match="cannot be timed cold"):
-        make_inputs(small, 2, trace.name, L2, 0, torch.device("cpu"), trace=trace)
+        make_inputs(small, 2, trace.name, 10 * L2, 0, torch.device("cpu"), trace=trace)
 
 
 def test_experts_that_no_token_may_choose_together(tmp_path: Path) -> None:
