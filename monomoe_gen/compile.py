@@ -81,10 +81,31 @@ def compile_source(
         CompileError: NVRTC refused (the log says why), crashed, or took longer than `timeout_s`.
         EnvironmentProblem: no usable NVRTC.
     """
-    outcome = compile_many([source], 1, arch=arch, timeout_s=timeout_s, fresh=fresh)[0]
-    if isinstance(outcome, CompileError):
-        raise outcome
-    return outcome
+    return _binaries(compile_many([source], 1, arch=arch, timeout_s=timeout_s, fresh=fresh))[0]
+
+
+def compile_all(
+    sources: Sequence[Source],
+    on_result: Callable[[int, Outcome], object] = lambda index, outcome: None,
+    *,
+    arch: str = "sm_90a",
+) -> list[KernelBinary]:
+    """Compiles programs that are all needed, as `compile_many` does.
+
+    Raises:
+        CompileError: the first that does not compile.
+        EnvironmentProblem: no usable NVRTC.
+    """
+    return _binaries(compile_many(sources, on_result=on_result, arch=arch))
+
+
+def _binaries(outcomes: Sequence[Outcome]) -> list[KernelBinary]:
+    binaries = []
+    for outcome in outcomes:
+        if isinstance(outcome, CompileError):
+            raise outcome
+        binaries.append(outcome)
+    return binaries
 
 
 def compile_many(

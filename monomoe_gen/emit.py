@@ -18,10 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from monomoe_gen import c_header, dispatch, tuning_db
-from monomoe_gen.compile import KernelBinary, compile_many
+from monomoe_gen.compile import KernelBinary, compile_all
 from monomoe_gen.device import Device
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
-from monomoe_gen.errors import CompileError, DatabaseError, MonomoeError
+from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.files import write_atomically
 from monomoe_gen.render import Source, render
 from monomoe_gen.schedule import KernelSpec, Schedule
@@ -203,14 +203,7 @@ def _choose(
 
 
 def _compile(sources: Sequence[Source], device: Device, done: Done) -> list[KernelBinary]:
-    binaries = []
-    for outcome in compile_many(
-        sources, on_result=lambda i, _: done(_spec(sources[i]).id), arch=device.arch
-    ):
-        if isinstance(outcome, CompileError):
-            raise outcome
-        binaries.append(outcome)
-    return binaries
+    return compile_all(sources, lambda i, _: done(_spec(sources[i]).id), arch=device.arch)
 
 
 def _settle(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from monomoe_gen import dispatch, jobs, untuned
 from monomoe_gen.bench import Timing
-from monomoe_gen.compile import KernelBinary, compile_many, compile_source
+from monomoe_gen.compile import compile_all, compile_source
 from monomoe_gen.device import Device, current_device
 from monomoe_gen.errors import EnvironmentProblem, MonomoeError, NoKernel
 from monomoe_gen.protocol import Cell, Image
@@ -89,14 +89,11 @@ def untuned_targets(
     """
     _require_room(tokens, token_tile)
     specs = list(untuned.favourites(shapes, device, max(tokens), token_tile, variant).values())
-    targets = []
-    for spec, binary in zip(
-        specs, compile_many([render(spec) for spec in specs], arch=device.arch), strict=True
-    ):
-        if not isinstance(binary, KernelBinary):
-            raise binary
-        targets.append(Target(spec, jobs.image(binary, spec.schedule.grid, spec), tuple(tokens)))
-    return targets
+    binaries = compile_all([render(spec) for spec in specs], arch=device.arch)
+    return [
+        Target(spec, jobs.image(binary, spec.schedule.grid, spec), tuple(tokens))
+        for spec, binary in zip(specs, binaries, strict=True)
+    ]
 
 
 def schedule_target(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from monomoe_gen import dispatch, jobs
 from monomoe_gen.bench import QUICK, Timing
-from monomoe_gen.compile import compile_many
+from monomoe_gen.compile import compile_all
 from monomoe_gen.device import Device
 from monomoe_gen.dispatch import Kernel, Table
-from monomoe_gen.errors import CompileError, MonomoeError, NoKernel
+from monomoe_gen.errors import MonomoeError, NoKernel
 from monomoe_gen.protocol import Cell, Event, Image
 from monomoe_gen.render import render
 from monomoe_gen.sandbox import Outcome, Sandbox
@@ -123,20 +123,16 @@ def images(
         DatabaseError: a cubin is missing, or not the table's.
     """
     sources = [render(c.spec) for c in candidates if not c.kernel]
-    outcomes = compile_many(
-        sources, on_result=lambda i, _: step(sources[i].kernel_name), arch=device.arch
+    compiled = iter(
+        compile_all(sources, lambda i, _: step(sources[i].kernel_name), arch=device.arch)
     )
-    compiled = iter(outcomes)
     found = []
     for candidate in candidates:
         if candidate.kernel:
             cubin = dispatch.read_cubin(folder, candidate.kernel)
             found.append(jobs.dispatched_image(candidate.kernel, cubin))
             continue
-        outcome = next(compiled)
-        if isinstance(outcome, CompileError):
-            raise outcome
-        found.append(jobs.image(outcome, candidate.spec.schedule.grid, candidate.spec))
+        found.append(jobs.image(next(compiled), candidate.spec.schedule.grid, candidate.spec))
     return found
 
 

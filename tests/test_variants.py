@@ -150,10 +150,10 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[FakeSandbox]:
     monkeypatch.setattr(jobs, "compile_floors", lambda device: jobs.Floors((NOTHING,), NOTHING))
     some = compile_source(render_empty())
 
-    def compile_many(sources: list[Any], **_: object) -> list[Any]:
+    def compile_all(sources: list[Any], *_: object, **__: object) -> list[Any]:
         return [replace(some, kernel_name=source.kernel_name) for source in sources]
 
-    monkeypatch.setattr(variant_bench, "compile_many", compile_many)
+    monkeypatch.setattr(variant_bench, "compile_all", compile_all)
     return fake
 
 
