@@ -333,12 +333,8 @@ class Geometry:
 
     @property
     def max_active(self) -> int:
-        """Most active experts of one launch, shared ones included.
-
-        Tokens that are multiplied in the same column make an expert active more than once.
-        """
-        routed = min(self.token_tiles * self.shape.experts, self.token_tile * self.shape.top_k)
-        return routed + self.token_tiles * self.shape.shared_experts
+        """Most active experts of one launch (`most_active`)."""
+        return most_active(self.shape, self.token_tile)
 
     @property
     def accumulators_up(self) -> int:
@@ -394,6 +390,15 @@ class Geometry:
     @property
     def workspace_bytes(self) -> int:
         return HEADER_BYTES + 2 * self.workspace_half_bytes
+
+
+def most_active(shape: Shape, tokens: int) -> int:
+    """Most entries in the list of active experts of a launch, shared experts included.
+
+    Tokens that are multiplied in the same column make an expert active more than once.
+    """
+    turns = -(-tokens // COLUMNS)
+    return min(turns * shape.experts, tokens * shape.top_k) + turns * shape.shared_experts
 
 
 def _accumulators(tiles: int, blocks_k: int, experts: int) -> int:

@@ -10,7 +10,7 @@ from monomoe_gen.device import KNOWN
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.objective import ROUTINGS
 from monomoe_gen.rules import violations
-from monomoe_gen.schedule import COLUMNS, WARPS, KernelSpec, Layout, Schedule
+from monomoe_gen.schedule import WARPS, KernelSpec, Layout, Schedule, most_active
 from monomoe_gen.shapes import Shape
 from monomoe_gen.strict import shortened
 from monomoe_gen.trace import Event, Role
@@ -134,7 +134,7 @@ def _row_problems(where: str, row: Row, file: File, spec: KernelSpec) -> Iterato
         yield f"{where}.ctas: must be from 1 to the grid {grid}, found {shortened(row.ctas)}"
     if row.count < row.ctas:
         yield f"{where}.count: must be at least its ctas {row.ctas}, found {shortened(row.count)}"
-    units = most_active(spec, file.tokens) * spec.schedule.g_up
+    units = most_active(spec.shape, file.tokens) * spec.schedule.g_up
     stored = (row.role, row.event) == (Role.EPILOGUE.value, Event.UNIT_STORED.name.lower())
     if stored and row.count > units:
         yield (
@@ -171,12 +171,3 @@ def _warp_problems(where: str, warp: Warp, end_us: float) -> Iterator[str]:
                 f"{end_us:g} at most, found {shortened(us)}"
             )
         before = us
-
-
-def most_active(spec: KernelSpec, tokens: int) -> int:
-    """Most entries in the list of active experts of a launch of ``tokens`` tokens.
-
-    As `Geometry.max_active`, which is of the kernel's capacity.
-    """
-    shape, turns = spec.shape, -(-tokens // COLUMNS)
-    return min(turns * shape.experts, tokens * shape.top_k) + turns * shape.shared_experts

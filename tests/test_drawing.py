@@ -21,12 +21,11 @@ from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.pages.timelines import read_timelines
 from monomoe_gen.paths import data_dir
 from monomoe_gen.rehearsal import Rehearsal, rehearse
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import KernelSpec, Schedule, most_active
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.side_by_side import modelled_rows, side_by_side_svg
 from monomoe_gen.space import feasible
 from monomoe_gen.trace import Event, Role
-from monomoe_gen.trace_format import most_active
 from monomoe_gen.variant import USUAL
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -308,5 +307,5 @@ def test_a_launch_may_have_as_many_experts_as_its_tokens_ask_for_and_captured_ro
 def test_many_tokens_list_an_expert_several_times() -> None:
     shared = dataclasses.replace(SHAPE, experts=16, shared_experts=1)
     spec = KernelSpec(shared, PAIRED, 32)
-    assert [most_active(spec, n) for n in (1, 8, 9, 32)] == [9, 17, 34, 68]
-    assert most_active(spec, 32) == spec.geometry.max_active
+    assert [most_active(spec.shape, n) for n in (1, 8, 9, 32)] == [9, 17, 34, 68]
+    assert most_active(spec.shape, 32) == spec.geometry.max_active
