@@ -56,7 +56,6 @@ def bench_variants(
     floors = jobs.compile_floors(device)
     code = None
     measured: list[tuple[Candidate, Outcome]] = []
-    bad: set[str] = set()
     cells = sum(len(c.tokens) for c in candidates)
     last = {candidate.model: candidate for candidate in candidates}
     with Sandbox() as box, progress("measuring", cells) as step:
@@ -66,8 +65,6 @@ def bench_variants(
 
         for candidate, outcome in variant_bench.measure(candidates, kernels, floors, box, hear):
             measured.append((candidate, outcome))
-            if outcome.status != "ok" or any(cell.status != "ok" for cell in outcome.cells):
-                bad.add(candidate.model)
             for cell in outcome.cells:
                 if cell.status != "ok":
                     code = WRONG
@@ -77,20 +74,19 @@ def bench_variants(
                 say(f"{candidate.spec.id}: {outcome.status}: {outcome.message}")
             if write and candidate is last[candidate.model]:
                 path = dispatch.writable_folder(device.slug) / FILE
-                _keep(path, candidate.model, measured, candidate.model not in bad)
+                _keep(path, [m for m in measured if m[0].model == candidate.model])
     found = variant_bench.costs(measured)
     print_rows(_rows(found), form, {**_US, "cosine": ".5f", "slower": "+.1%"})
     return code
 
 
-def _keep(
-    path: Path, model: str, measured: Sequence[tuple[Candidate, Outcome]], good: bool
-) -> None:
-    """Writes what is known of a model, at once, so that an interruption loses only the next one."""
+def _keep(path: Path, own: Sequence[tuple[Candidate, Outcome]]) -> None:
+    """Writes all of one model, at once, so that an interruption loses only the next one."""
     from monomoe_gen import variant_bench
 
-    if good:
-        write_costs(path, variant_bench.costs([m for m in measured if m[0].model == model]))
+    model = own[0][0].model
+    if all(o.status == "ok" and all(c.status == "ok" for c in o.cells) for _, o in own):
+        write_costs(path, variant_bench.costs(own))
         say(f"wrote {model} to {path}")
     else:
         say(f"nothing of {model} is written: not every kernel gave a time")
