@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,14 +39,7 @@ from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.validate import MIRROR_REL_L2_MAX
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny operations wait for their threads when tests run side by side."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def table_of(shape: Shape = TINY, layout: Layout = "raw") -> KernelTable:
