@@ -36,14 +36,14 @@ _LIFETIMES = {
     "ring": "stages of weights, from request to the last read",
     "x": "quantized input; written before the first up unit, read until the last",
     "h": "requantized h, one slot an expert; reused in turn",
-    "partials": "up: sums of two units in turn; down: sums of the output, after the last unit",
+    "partials": "routing: chosen experts, until they are listed; up: sums of two units in turn; "
+    "down: sums of the output, after the last unit",
     "x_scale": "with `x`",
     "h_scale": "with `h`: h scale x weight scale x routing weight",
-    "expert_tokens": "cleared, then set by the routing warps, read once by the producer",
     "active": "written by the producer warp (and one epilogue warp), read to the end",
     "weight": "routing weights; written by the routing warps, read by the requant warps",
     "selected": "with `weight`: the expert of each weight",
-    "barriers": "initialised once, before the CTA-wide barrier",
+    "barriers": "made once, before `kMade`",
     "state": "number of active experts, epoch, dirty bytes",
 }
 

@@ -316,7 +316,8 @@ class Geometry:
     @property
     def _partial_bytes(self) -> int:
         accumulators = max(2 * self.accumulators_up, self.token_tiles * self.accumulators_down)
-        return MMA_WARPS * accumulators * 512
+        routing = REQUANT_WARPS * 32 * 4 * -(-self.lane_experts // 4) + MMA_WARPS * 16 * 4
+        return max(MMA_WARPS * accumulators * 512, routing)
 
     def _row_bytes(self, columns: int) -> int:
         return (columns + self.row_pad) * self.activation_bytes
@@ -363,7 +364,6 @@ class Geometry:
             // SCALE_BLOCK
             * COLUMNS
             * 4,
-            "expert_tokens": 32 * self.lane_experts * 4,
             "active": _up(self.max_active * 8, 16),
             "weight": _up(tile * shape.token_experts * 4, 16),
             "selected": _up(tile * shape.token_experts * 2, 16),

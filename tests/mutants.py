@@ -25,6 +25,11 @@ ROUTER = KernelSpec(TOY, Schedule(3, 4, 128, 2, 128, 3, 4), router="weight")
 CROWD = KernelSpec(MANY, Schedule(3, 2, 256, 2, 128, 2, 2))
 LONG = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4))  # more pairs of the input than MMA warps
 GROUPS = KernelSpec(TOY, Schedule(6, 4, 128, 2, 128, 3, 4))  # three down groups
+TILES = KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4), 16)
+WHOLE = KernelSpec(TOY, Schedule(3, 1, 128, 1, 128, 2, 2))  # half of a unit is an early stage
+DENSE = KernelSpec(  # lanes with more experts than they take to bound a token's
+    replace(TOY, name="toy-dense", experts=96, top_k=24), Schedule(3, 4, 256, 2, 128, 2, 2)
+)
 
 
 def build_unshared(spec: KernelSpec, templates: Path | None = None) -> host_build.Program:
@@ -76,7 +81,14 @@ RING = "ops/ring.cuh"
 ROUTER_OP = "ops/router.cuh"
 HAND = "ops/handoff.cuh"
 QUANT = "ops/quantize.cuh"
+ROUTE = "ops/route.cuh"
+STREAM = "ops/stream.cuh"
 MAIN = "monomoe.cu.j2"
+
+ARRIVE_MADE = "    device::arrive_named(NamedBarrier::kMade, schedule::kThreads);\n"
+SYNC_MADE = ARRIVE_MADE.replace("arrive", "sync")
+ARRIVE_EPOCH = "    device::arrive_named(NamedBarrier::kEpoch, kEpochThreads);\n"
+SYNC_EPOCH = ARRIVE_EPOCH.replace("arrive", "sync")
 
 MUTANTS = (
     # -- arrivals
@@ -120,7 +132,7 @@ MUTANTS = (
     ),
     Mutant(
         "more bytes announced than copied",
-        "ops/stream.cuh",
+        STREAM,
         "ring.open<Down>(experts * kExpertBytes);",
         "ring.open<Down>(Down::kBytes);",
         spec=KernelSpec(TOY, Schedule(8, 16, 256, 8, 128, 4, 2)),
@@ -199,7 +211,7 @@ MUTANTS = (
     Mutant(
         "routing weights are used before they are there",
         MAIN,
-        "        device::mbarrier_wait(&s.barrier.weighted, 0);\n",
+        "    device::mbarrier_wait(&s.barrier.weighted, 0);\n",
         "",
     ),
     Mutant(
@@ -212,16 +224,72 @@ MUTANTS = (
         "output sums are read before all are written",
         "ops/combine.cuh",
         "store_partials(s.down[t], sums[t], warp, lane);\n"
-        "    device::sync_named(kMmaBarrier, kMmaThreads);\n",
+        "    device::sync_named(NamedBarrier::kOutput, kMmaThreads);\n",
         "store_partials(s.down[t], sums[t], warp, lane);\n",
     ),
-    Mutant("barriers are used before they are made", MAIN, "    device::sync_cta();\n", ""),
+    Mutant(
+        "barriers are used before they are made",
+        MAIN,
+        "    if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);\n"
+        + ARRIVE_MADE,
+        ARRIVE_MADE
+        + "    if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);\n",
+    ),
+    Mutant(
+        "the producer does not wait until barriers are made",
+        MAIN,
+        SYNC_MADE + "    trace.mark(Event::kSynced);\n    const LaneTurns turns",
+        ARRIVE_MADE + "    trace.mark(Event::kSynced);\n    const LaneTurns turns",
+    ),
+    Mutant(
+        "routing warps do not wait until barriers are made",
+        MAIN,
+        SYNC_MADE + "    trace.mark(Event::kSynced);\n    if (routes",
+        ARRIVE_MADE + "    trace.mark(Event::kSynced);\n    if (routes",
+    ),
+    Mutant(
+        "the warp that reads the header does not wait until barriers are made",
+        MAIN,
+        SYNC_EPOCH + "        if (lane == 0) close_epoch",
+        ARRIVE_EPOCH + "        if (lane == 0) close_epoch",
+    ),
+    Mutant(
+        "the epoch is used before it is read",
+        MAIN,
+        SYNC_EPOCH + "    trace.mark(Event::kSynced);",
+        ARRIVE_EPOCH + "    trace.mark(Event::kSynced);",
+    ),
+    Mutant(
+        "the header is read behind the barrier that announces it",
+        MAIN,
+        "        if (lane == 0) open_epoch(args, s);\n    " + ARRIVE_MADE,
+        "    " + ARRIVE_MADE + "        if (lane == 0) open_epoch(args, s);\n",
+    ),
+    Mutant(
+        "one warp too few is waited for before the epoch is used",
+        MAIN,
+        "kEpochThreads = (schedule::kMmaWarps + 1) * 32;",
+        "kEpochThreads = schedule::kMmaWarps * 32;",
+    ),
+    Mutant(
+        "the list is made before every token is noted",
+        ROUTE,
+        "        device::mbarrier_wait(&s.barrier.routed, 0);\n",
+        "",
+    ),
     # -- fences
     Mutant(
         "the copy engine does not know the barriers",
         MAIN,
         "    device::mbarrier_init_fence();\n",
         "",
+    ),
+    Mutant(
+        "a token is announced before every lane has noted its experts",
+        MAIN,
+        "        device::sync_warp();\n"
+        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.routed);",
+        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.routed);",
     ),
     Mutant(
         "h is announced before every lane has written it",
@@ -373,18 +441,18 @@ MUTANTS = (
         "schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket)) - 16",
     ),
     Mutant(
-        "the header is read behind the CTA-wide barrier",
+        "the header is read again when others use the epoch",
         MAIN,
-        "if (keeps_epoch) close_epoch(args, s);",
-        "if (keeps_epoch) open_epoch(args, s), close_epoch(args, s);",
+        "if (lane == 0) close_epoch(args, s);",
+        "if (lane == 0) open_epoch(args, s), close_epoch(args, s);",
     ),
     Mutant(
         "the header is read when the epoch is closed",
         MAIN,
-        "if (keeps_epoch) close_epoch(args, s);",
-        "if (keeps_epoch) close_epoch(args, s), open_epoch(args, s);",
+        "if (lane == 0) close_epoch(args, s);",
+        "if (lane == 0) close_epoch(args, s), open_epoch(args, s);",
     ),
-    Mutant("the epoch is not closed", MAIN, "if (keeps_epoch) close_epoch(args, s);", ""),
+    Mutant("the epoch is not closed", MAIN, "if (lane == 0) close_epoch(args, s);", ""),
     Mutant(
         "the counter of CTAs is not reset",
         HAND,
@@ -458,7 +526,7 @@ MUTANTS = (
     ),
     Mutant(
         "only the first of raw gate and up rows is requested",
-        "ops/stream.cuh",
+        STREAM,
         "part < kParts;",
         "part < 1;",
         spec=RAW,
@@ -466,14 +534,15 @@ MUTANTS = (
     Mutant(
         "logits are published before all warps have summed",
         ROUTER_OP,
-        "s.router[warp][mine] = sum;\n            device::sync_named(kRouterBarrier, kThreads);",
-        "s.router[warp][mine] = sum;",
+        "s.routing.router[warp][mine] = sum;\n"
+        "            device::sync_named(NamedBarrier::kLogits, kThreads);",
+        "s.routing.router[warp][mine] = sum;",
         spec=ROUTER,
     ),
     Mutant(
         "sums of logits are overwritten while they are read",
         ROUTER_OP,
-        "            }\n            device::sync_named(kRouterBarrier, kThreads);",
+        "            }\n            device::sync_named(NamedBarrier::kLogits, kThreads);",
         "            }",
         spec=ROUTER,
     ),
@@ -486,7 +555,7 @@ MUTANTS = (
     ),
     Mutant(
         "routing does not wait for the logits",
-        "ops/route.cuh",
+        ROUTE,
         "if (device::all(arrived)) return lanes;",
         "return lanes;",
         spec=ROUTER,
@@ -506,12 +575,95 @@ MUTANTS = (
     ),
     Mutant(
         "tokens of one column are multiplied together",
-        "ops/route.cuh",
+        ROUTE,
         "return schedule::kTokenTiles == 1 ? tokens : ",
         "return schedule::kTokenTiles == 2 ? tokens : ",
-        spec=KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4), 16),
+        spec=TILES,
         tokens=(16, 11, 16),
         routing="same",
+    ),
+    # -- the list and what is requested ahead of it
+    Mutant(
+        "experts of later tokens are noted over those of earlier ones",
+        ROUTE,
+        "noted = round ? noted | bytes << round : bytes;",
+        "noted = bytes << round;",
+        spec=TILES,
+        tokens=(16, 11, 16),
+    ),
+    Mutant(
+        "experts of later tokens are noted as those of earlier ones",
+        ROUTE,
+        "noted | bytes << round",
+        "noted | bytes",
+        spec=TILES,
+        tokens=(16, 11, 16),
+    ),
+    Mutant(
+        "experts of tokens that are not there are listed",
+        ROUTE,
+        "column < tokens_of_launch ? s.routing.chosen[column][lane][i] : 0",
+        "s.routing.chosen[column][lane][i]",
+    ),
+    Mutant(
+        "the bound of every lane's two best is taken as it is",
+        ROUTE,
+        "if ((counts & 0xffff) < shape::kTopK) break;",
+        "break;",
+        spec=DENSE,
+    ),
+    Mutant(
+        "early stages are requested twice",
+        STREAM,
+        "    if (early) {\n",
+        "    if (false) {\n",
+    ),
+    Mutant(
+        "early stages take no place in the ring",
+        STREAM,
+        "for (; k < early_stages(); ++k) ring.close<Up>();",
+        "k = early_stages();",
+    ),
+    Mutant(
+        "a unit begins again behind its early stages",
+        STREAM,
+        " + k * UpRuns::kBytes;\n#pragma unroll 1\n        for (; k < schedule::kStagesPerUnitUp",
+        ";\n#pragma unroll 1\n        for (; k < schedule::kStagesPerUnitUp",
+        spec=WHOLE,
+    ),
+    Mutant(
+        "units behind the first lack as many stages as were early",
+        STREAM,
+        "        k = 0;\n",
+        "        k = early ? early_stages() : 0;\n",
+        spec=WHOLE,
+    ),
+    Mutant(
+        "early stages are of the expert at another place of the list",
+        MAIN,
+        "turns.expert_at(UpUnit::first(cta).expert(), lane)",
+        "turns.expert_at(cta, lane)",
+    ),
+    Mutant(
+        "early stages are of a later expert of the lane",
+        ROUTE,
+        "            first += mine;\n",
+        "",
+        spec=CROWD,
+    ),
+    Mutant(
+        "early stages are of the first stripe",
+        STREAM,
+        "expert, UpUnit::first(cta).stripe())",
+        "expert, 0)",
+    ),
+    Mutant(
+        "early stages are requested where no expert is",
+        MAIN,
+        "const bool early = expert < shape::kExperts;",
+        "const bool early = true;",
+        spec=KernelSpec(TOY, Schedule(8, 2, 128, 2, 128, 3, 4)),
+        tokens=(1, 8, 1),
     ),
     Mutant(
         "the next row of a shared slot is skipped",

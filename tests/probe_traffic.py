@@ -64,16 +64,15 @@ def fold(words: Array) -> Array:
 def shared(random: np.random.Generator) -> Probe:
     value = random.integers(0, 2**31, (GRID, THREADS), np.uint32)
     received = np.zeros_like(value)
-    received[:, :64] = value[:, 63::-1] + 1
+    received[:, :64] = value[:, 95:31:-1] + 1
     columns = (
         Column("sync_warp", value[:, np.arange(THREADS) ^ 1].ravel()),
-        Column("sync_cta", value[:, ::-1].ravel()),
+        Column("sync_named of all", value[:, ::-1].ravel()),
         Column("load_shared_early", np.repeat(fold(value.reshape(GRID, -1, 4)), 4)),
-        Column("shared_atomic_or", np.full(ALL, 0xAAAAAAAA, "u4")),
-        Column("sync_named", received.ravel()),
+        Column("sync_named and arrive_named", received.ravel()),
     )
-    functions = ("sync_warp()", "sync_cta()", "sync_named(u32, u32)")
-    functions += ("load_shared_early(const void*)", "shared_atomic_or(u32*, u32)")
+    functions = ("sync_warp()", "sync_named(u32, u32)", "arrive_named(u32, u32)")
+    functions += ("load_shared_early(const void*)",)
     return Probe("shared", functions, ALL, value, columns)
 
 

@@ -73,10 +73,11 @@ def words(random: np.random.Generator) -> Probe:
         Column("e4m3x4_to_half, first two", half[code[:, :2].ravel()]),
         Column("e4m3x4_to_half, last two", half[code[:, 2:].ravel()]),
         *(Column(f"e4m3x4_to_bf16, {i}", E4M3_VALUES[code[:, i]]) for i in range(4)),
+        Column("minimum", np.minimum(a, b)),
     )
     functions = ("bits_to_float(u32)", "float_to_bits(float)", "count_bits(u32)", "lowest_bit(u32)")
-    functions += ("maximum(u32, u32)", "bf16_to_float(Bf16)", "bf16x2_to_float(u32)")
-    functions += ("e4m3x4_to_half(u32)", "e4m3x4_to_bf16(u32)")
+    functions += ("maximum(u32, u32)", "minimum(u32, u32)", "bf16_to_float(Bf16)")
+    functions += ("bf16x2_to_float(u32)", "e4m3x4_to_half(u32)", "e4m3x4_to_bf16(u32)")
     return Probe("words", functions, len(a), np.stack([a, b], 1), columns)
 
 

@@ -110,7 +110,6 @@ FAULTS = (  # an edit of templates/host, and the column that shows it
     (EXCHANGE, "return a + b;", "return a | b;", "reduce_add"),
     (EXCHANGE, "(copy.from + copy.landed)", "(copy.from + copy.landed + 16)", "copied"),
     (MEMORY, "old >= last", "old > last", "atomic_increment_wrap, 1"),
-    (MEMORY, "*address |= bits", "*address &= bits", "shared_atomic_or"),
     ("device/numeric.cuh", "std::exp(static", "std::exp2(static", "exponential_fast"),
 )
 

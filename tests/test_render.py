@@ -196,13 +196,18 @@ def test_the_router_inside_and_dependent_launch_are_variants() -> None:
     assert "const device::Bf16* router," in one.texts["monomoe.cu"]
     assert " --router weight --schedule " in one.texts["monomoe.cu"]
     assert " --layout raw --pdl --schedule " in other.texts["monomoe.cu"]
-    text = other.texts["monomoe.cu"]
-    wait = text.index("wait_for_prerequisites();\n    device::launch_dependents();")
-    assert text.index("init_barriers(s, tokens, warp);") < wait < text.index("open_epoch(args, s)")
-    assert "wait_for_prerequisites" not in usual.texts["monomoe.cu"]
+    assert "kPdl = false" in usual.texts["schedule.cuh"]
+    assert "kPdl = true" in other.texts["schedule.cuh"]
     extra = inside.geometry.workspace_half_bytes - SPEC.geometry.workspace_half_bytes
     assert 0 <= extra - 4 * SPEC.token_tile * SPEC.shape.experts < 128
     assert inside.geometry.shared_bytes == SPEC.geometry.shared_bytes
+
+
+def test_every_role_waits_for_the_kernel_ahead_before_it_reads() -> None:
+    roles = render(SPEC).texts["monomoe.cu"].split("MONOMOE_DEVICE void ")[-4:]
+    readers = ("tokens.select(", "LaneTurns turns(", "pair.load(", "open_epoch(")
+    for role, reads in zip(roles, readers, strict=True):
+        assert role.index("await_inputs();") < role.index(reads)
 
 
 def test_an_unknown_router_is_refused() -> None:

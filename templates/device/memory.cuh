@@ -45,8 +45,6 @@ MONOMOE_DEVICE u32 atomic_increment_wrap(u32* address, u32 last) {
     return old;
 }
 
-MONOMOE_DEVICE void shared_atomic_or(u32* address, u32 bits) { atomicOr(address, bits); }
-
 // Issued where it stands: the compiler does not sink it to its first use.
 MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
     U32x4 v;

@@ -75,6 +75,7 @@ MONOMOE_DEVICE float absolute(float value) { return fabsf(value); }
 MONOMOE_DEVICE float maximum(float a, float b) { return fmaxf(a, b); }
 MONOMOE_DEVICE u32 maximum(u32 a, u32 b) { return max(a, b); }
 MONOMOE_DEVICE float minimum(float a, float b) { return fminf(a, b); }
+MONOMOE_DEVICE u32 minimum(u32 a, u32 b) { return min(a, b); }
 // Relative error about 2^-21 for arguments around 1, growing with their size.
 MONOMOE_DEVICE float exponential_fast(float value) { return __expf(value); }
 // Correctly rounded for normal operands and quotients, in a handful of instructions: an approximate reciprocal, one

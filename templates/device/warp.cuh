@@ -33,13 +33,16 @@ MONOMOE_DEVICE bool elect() {
 MONOMOE_DEVICE u32 count_bits(u32 mask) { return __popc(mask); }
 MONOMOE_DEVICE u32 lowest_bit(u32 mask) { return __ffs(mask) - 1; }  // mask != 0
 
-// All threads of the CTA.
-MONOMOE_DEVICE void sync_cta() { __syncthreads(); }
-
-// The first `threads` threads of the CTA; barrier 0 is sync_cta's.
+// Waits until all `threads` threads of a hardware barrier have come, here or in arrive_named. Whole warps.
 MONOMOE_DEVICE void sync_named(u32 barrier, u32 threads) {
     __syncwarp();  // the barrier counts warps, not threads
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// One of those for whom sync_named waits, without waiting.
+MONOMOE_DEVICE void arrive_named(u32 barrier, u32 threads) {
+    __syncwarp();
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 }  // namespace device

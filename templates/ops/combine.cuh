@@ -5,7 +5,6 @@
 #include "ops/up_proj.cuh"
 
 constexpr u32 kMmaThreads = schedule::kMmaWarps * 32;
-constexpr u32 kMmaBarrier = 1;
 
 MONOMOE_DEVICE float receive_partial(const float* source) {
     const device::Watchdog watchdog;
@@ -23,16 +22,16 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
                             u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
     drain_partials(s, units);
-    device::sync_named(kMmaBarrier, kMmaThreads);
+    device::sync_named(NamedBarrier::kOutput, kMmaThreads);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
-    device::sync_named(kMmaBarrier, kMmaThreads);
+    device::sync_named(NamedBarrier::kOutput, kMmaThreads);
     const HandOff handoff = HandOff::of(args, s.epoch);
 #pragma unroll 1
     for (u32 i = warp * 32 + lane; i < args.tokens * schedule::kStripeDown; i += kMmaThreads) {
         const u32 token = i / schedule::kStripeDown, row = i % schedule::kStripeDown;
         const u32 tile = row / schedule::kRowTile, r = row % schedule::kRowTile;
-        // Lane 4g+q of a tile holds rows g and g+8 of tokens 2q and 2q+1.
+        // Lane 4g+q of a tile holds rows g and g+8 of columns 2q and 2q+1.
         const u32 source_lane = r % 8 * 4 + token % 8 / 2, component = r / 8 * 2 + token % 2;
         float sum = 0.f;
 #pragma unroll

@@ -81,8 +81,9 @@ struct RingWriter {
             device::mbarrier_wait(&storage.barrier.full[landing.index], landing.parity);
             land();
         }
-        device::mbarrier_arrive_expect(&storage.barrier.full[head.index], bytes);
+        announce(bytes);
     }
+    MONOMOE_DEVICE void announce(u32 bytes) { device::mbarrier_arrive_expect(&storage.barrier.full[head.index], bytes); }
 
     // Copies kBytes to `at` bytes from the stage's beginning, a multiple of kBytes. What divides a block never crosses
     // the end of the ring.

@@ -139,23 +139,33 @@ MONOMOE_DEVICE float max_lanes(float value) {
     return value;
 }
 
-// A lane's extremes, as balanced trees.
-MONOMOE_DEVICE u32 greatest_of(const u32 (&value)[schedule::kLaneExperts]) {
-    u32 v[schedule::kLaneExperts];
+// The two greatest keys of a lane; 0 where there is none.
+struct TwoBest {
+    u32 first, second;
+
+    MONOMOE_DEVICE static TwoBest of(const u32 (&key)[schedule::kLaneExperts]) {
+        TwoBest best[schedule::kLaneExperts];
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) v[j] = value[j];
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) best[j] = {key[j], 0};
 #pragma unroll
-    for (u32 width = 1; width < schedule::kLaneExperts; width *= 2) {
+        for (u32 width = 1; width < schedule::kLaneExperts; width *= 2) {
 #pragma unroll
-        for (u32 j = 0; j + width < schedule::kLaneExperts; j += 2 * width) v[j] = device::maximum(v[j], v[j + width]);
+            for (u32 j = 0; j + width < schedule::kLaneExperts; j += 2 * width) {
+                const TwoBest a = best[j], b = best[j + width];
+                best[j] = {device::maximum(a.first, b.first),
+                           device::maximum(device::minimum(a.first, b.first), device::maximum(a.second, b.second))};
+            }
+        }
+        return best[0];
     }
-    return v[0];
-}
-MONOMOE_DEVICE u32 least_of(const u32 (&value)[schedule::kLaneExperts]) {
-    u32 v[schedule::kLaneExperts];
+};
+
+// The least of a lane's keys that is greater than `bound`.
+MONOMOE_DEVICE u32 least_above(const u32 (&key)[schedule::kLaneExperts], u32 bound) {
+    u32 least = 0xffffffffu;
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) v[j] = ~value[j];
-    return ~greatest_of(v);
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) least = device::minimum(least, key[j] > bound ? key[j] : 0xffffffffu);
+    return least;
 }
 
 // Sum of `count` (at most kMost) over the lanes before this one.
@@ -223,14 +233,11 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
     }
 }
 
-// Selects the experts of one token. One warp. Returns the chosen ones of this lane's experts as bits.
-//   Reads     its lanes' logits
-//   Writes    expert_tokens
-//   Waits on  -
-//   Signals   - (the caller arrives on routed after its last token)
+// The experts of one token, as bits of this lane's. One warp.
 //
-// The kTopK-th largest lane maximum bounds the kTopK-th largest key from below; a few steps upwards find it.
-MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, u32 token, u32 lane) {
+// The kTopK-th largest of the two best keys of every lane bounds the kTopK-th largest key from below, and is nearly
+// always equal to it; else a few steps upwards find it.
+MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
     float value[schedule::kLaneExperts];
     u32 key[schedule::kLaneExperts];
     rank_values(value, lanes, lane);
@@ -241,46 +248,48 @@ MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, u32
     }
     if constexpr (shape::kGroups > 1) keep_best_groups(value, key, lane);
 
-    u32 bound = 0, rest = greatest_of(key);
-#pragma unroll
+    TwoBest lane_best = TwoBest::of(key);
+    u32 bound = 0;
+#pragma unroll 1
     for (u32 i = 0; i < shape::kTopK; ++i) {
-        bound = device::reduce_max(rest);
-        rest = rest == bound ? 0 : rest;
+        bound = device::reduce_max(lane_best.first);
+        if (lane_best.first == bound) lane_best = {lane_best.second, 0};
     }
 
-    u32 chosen, above;
+    u32 above, equal, counts;  // those above the bound, and those equal to it
 #pragma unroll 1
     for (;;) {
-        chosen = 0;
-        u32 next[schedule::kLaneExperts];
+        above = equal = 0;
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-            chosen += key[j] > bound ? 1u << j : 0;
-            next[j] = key[j] > bound ? key[j] : 0xffffffffu;
+            above |= key[j] > bound ? 1u << j : 0;
+            equal |= key[j] == bound ? 1u << j : 0;
         }
-        above = device::reduce_add(device::count_bits(chosen));
-        const u32 least = device::reduce_min(least_of(next));
-        if (above < shape::kTopK) break;
-        bound = least;
+        counts = device::reduce_add(device::count_bits(above) | device::count_bits(equal) << 16);
+        if ((counts & 0xffff) < shape::kTopK) break;
+        bound = device::reduce_min(least_above(key, bound));
     }
-    // Everything above the bound is in; of those equal to it, the lowest experts.
-    u32 equal = 0;
+    const u32 missing = shape::kTopK - (counts & 0xffff);
+    if (counts >> 16 == missing) return above | equal;
+    // Of those equal to the bound the lowest experts.
+    u32 taken = count_before<schedule::kLaneExperts>(device::count_bits(equal), lane);
+#pragma unroll 1
+    for (; equal && taken < missing; ++taken, equal &= equal - 1) above |= equal & (0 - equal);
+    return above;
+}
+
+// Notes the experts of the token warp + round * kRequantWarps for the list. One requant warp.
+//   Reads     -
+//   Writes    chosen
+//   Waits on  -
+//   Signals   - (the caller arrives on routed after its last token)
+MONOMOE_DEVICE void note_experts(SharedStorage& s, u32 experts, u32 round, u32 warp, u32 lane) {
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) equal += key[j] == bound ? 1u << j : 0;
-    const u32 missing = shape::kTopK - above;
-    if (device::count_bits(device::ballot(equal != 0)) == missing && device::all((equal & (equal - 1)) == 0)) {
-        chosen |= equal;
-    } else {
-        u32 taken = count_before<schedule::kLaneExperts>(device::count_bits(equal), lane);
-#pragma unroll 1
-        for (; equal && taken < missing; ++taken, equal &= equal - 1) chosen |= equal & (0 - equal);
+    for (u32 i = 0; i < schedule::kLaneWords; ++i) {
+        const u32 bytes = (experts >> 4 * i & 15) * 0x00204081u & 0x01010101u;  // bit k to byte k
+        u32& noted = s.routing.chosen[warp][lane][i];
+        noted = round ? noted | bytes << round : bytes;
     }
-#pragma unroll 1
-    for (u32 left = chosen; left; left &= left - 1) {
-        device::shared_atomic_or(&s.expert_tokens[lane * schedule::kLaneExperts + device::lowest_bit(left)], 1u << token);
-    }
-    device::sync_warp();
-    return chosen;
 }
 
 // Routing weights of one token, off the critical path. One warp.
@@ -336,26 +345,73 @@ MONOMOE_DEVICE u32 first_of_columns(u32 tokens) {
     return schedule::kTokenTiles == 1 ? tokens : tokens & ~(tokens << 8 | tokens << 16 | tokens << 24);
 }
 
-// Makes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
-//   Reads     expert_tokens
-//   Writes    active (experts and tokens), active_count
-//   Waits on  routed
-//   Signals   listed
-MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
-    device::mbarrier_wait(&s.barrier.routed, 0);
-    const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
-    u32 tokens[schedule::kLaneExperts];
-    u32 mine = 0;
-#pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        tokens[j] = s.expert_tokens[lane * schedule::kLaneExperts + j];
-        for (u32 left = tokens[j]; left; left ^= first_of_columns(left)) ++mine;
+// The turns of the experts of one lane: what the list of active experts is made of. The producer warp.
+struct LaneTurns {
+    u32 tokens[schedule::kLaneExperts];  // of each expert
+    u32 before = 0;                      // turns of the lanes before this one
+    u32 count = 0;
+
+    // Their number for an expert with these tokens.
+    MONOMOE_DEVICE static u32 turns(u32 tokens) {
+        if (schedule::kTokenTiles == 1) return tokens != 0;
+        u32 count = 0;
+        for (; tokens; tokens ^= first_of_columns(tokens)) ++count;
+        return count;
     }
-    u32 position = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(mine, lane);
-    if (lane == 31) s.active_count = position + mine + shape::kSharedExperts * tiles;
+
+    //   Reads     chosen
+    //   Writes    -
+    //   Waits on  routed
+    //   Signals   -
+    MONOMOE_DEVICE LaneTurns(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
+        device::mbarrier_wait(&s.barrier.routed, 0);
+        u32 columns[schedule::kTokenTiles][schedule::kLaneWords] = {};  // by tile of tokens, a byte for each expert
+#pragma unroll
+        for (u32 column = 0; column < schedule::kColumns; ++column) {
+#pragma unroll
+            for (u32 i = 0; i < schedule::kLaneWords; ++i) {
+                const u32 chosen = column < tokens_of_launch ? s.routing.chosen[column][lane][i] : 0;
+#pragma unroll
+                for (u32 t = 0; t < schedule::kTokenTiles; ++t) columns[t][i] |= (chosen >> t & 0x01010101u) << column;
+            }
+        }
+#pragma unroll
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            tokens[j] = 0;
+#pragma unroll
+            for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
+                tokens[j] |= (columns[t][j / 4] >> j % 4 * 8 & 0xff) << schedule::kColumns * t;
+            }
+            count += turns(tokens[j]);
+        }
+        before = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
+    }
+
+    // The routed expert at this position of the list; one behind the last if there is none.
+    MONOMOE_DEVICE u32 expert_at(u32 position, u32 lane) const {
+        u32 expert = shape::kExperts, first = before;
+#pragma unroll
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            const u32 mine = turns(tokens[j]);
+            if (position - first < mine) expert = lane * schedule::kLaneExperts + j;
+            first += mine;
+        }
+        return device::reduce_min(expert);
+    }
+};
+
+// Writes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
+//   Reads     -
+//   Writes    active (experts and tokens), active_count
+//   Waits on  -
+//   Signals   listed
+MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, u32 tokens_of_launch, u32 lane) {
+    const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
+    u32 position = lane_turns.before;
+    if (lane == 31) s.active_count = position + lane_turns.count + shape::kSharedExperts * tiles;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        for (u32 left = tokens[j]; left; left ^= first_of_columns(left)) {
+        for (u32 left = lane_turns.tokens[j]; left; left ^= first_of_columns(left)) {
             s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
             s.active[position].tokens = first_of_columns(left);
             ++position;
@@ -383,7 +439,7 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
     for (u32 first = 0; first < s.active_count; first += 32) {
         const bool valid = first + lane < s.active_count;
         const u32 mine = valid ? device::count_bits(s.active[first + lane].tokens) : 0;
-        const u32 before = count_before<schedule::kTokenTile>(mine, lane);
+        const u32 before = count_before<schedule::kColumns>(mine, lane);
         if (valid) s.active[first + lane].first_row = static_cast<u16>(row + before);
         row += device::reduce_add(mine);
     }

@@ -9,7 +9,6 @@
 #include "ops/handoff.cuh"
 #include "ops/given.cuh"
 
-constexpr u32 kRouterBarrier = 2;
 constexpr u32 kRouterExperts = 2, kRouterTokens = 8;  // whose logits are summed at a time
 constexpr u32 kRouterChunk = 32 * 8;  // columns of a warp at a time
 constexpr u32 kRouterRounds = (shape::kHidden + kRouterChunk * schedule::kMmaWarps - 1) / (kRouterChunk * schedule::kMmaWarps);
@@ -107,17 +106,17 @@ MONOMOE_DEVICE void compute_logits(const Args& args, SharedStorage& s, RouterRow
             }
             const float sum = sum_over_lanes(sums, lane);
             const u32 mine = (lane & 1) * 8 + (lane & 2) * 2 + (lane & 4) / 2 + (lane & 8) / 8;
-            if (lane < 16) s.router[warp][mine] = sum;
-            device::sync_named(kRouterBarrier, kThreads);
+            if (lane < 16) s.routing.router[warp][mine] = sum;
+            device::sync_named(NamedBarrier::kLogits, kThreads);
             const u32 expert = first + lane / kRouterTokens * schedule::kGrid, token = first_token + lane % kRouterTokens;
             if (warp == 0 && lane < 16 && expert < shape::kExperts && token < args.tokens) {
                 float logit = 0.f;
 #pragma unroll
-                for (u32 w = 0; w < schedule::kMmaWarps; ++w) logit += s.router[w][lane];
+                for (u32 w = 0; w < schedule::kMmaWarps; ++w) logit += s.routing.router[w][lane];
                 if constexpr (sizeof(shape::Logit) == 2) logit = device::bf16_to_float(device::float_to_bf16(logit));
                 device::store_relaxed(handoff.logits(args.tokens, token) + expert, never_zero(logit));
             }
-            device::sync_named(kRouterBarrier, kThreads);
+            device::sync_named(NamedBarrier::kLogits, kThreads);
         }
     }
 }

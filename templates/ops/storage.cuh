@@ -22,12 +22,12 @@ struct Args {
     u64* trace;                  // only with kTrace
 };
 
-// One expert that has tokens in this launch. Its rows of h are first_row ... in token order. Token t is multiplied in
-// column t % 8, so tokens of one column make the expert active more than once.
+// One turn of an expert: at most one token of every column, where token t is multiplied in column t % 8. An expert with
+// more tokens of a column has several turns. Its rows of h are first_row ... in token order.
 struct ActiveExpert {
     u16 expert;
     u16 first_row;
-    u32 tokens;  // bit t: token t is routed here; one for each column at most
+    u32 tokens;  // bit t: token t is routed here in this turn
 
     MONOMOE_DEVICE bool has(u32 token) const { return tokens >> token & 1; }
     MONOMOE_DEVICE u32 row(u32 token) const { return first_row + device::count_bits(tokens & ((1u << token) - 1)); }
@@ -47,7 +47,7 @@ struct Barriers {
     device::Mbarrier h_empty[schedule::kHSlots];
     device::Mbarrier partial_full[2];
     device::Mbarrier partial_empty[2];
-    device::Mbarrier routed;     // expert_tokens is complete
+    device::Mbarrier routed;     // chosen is complete
     device::Mbarrier weighted;   // selected and weight are complete
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
@@ -73,6 +73,16 @@ struct Barriers {
 };
 static_assert(sizeof(Barriers) == Barriers::kCount * sizeof(device::Mbarrier), "the barriers are one array");
 
+// Barriers of the hardware, by number.
+struct NamedBarrier {
+    enum : u32 {
+        kMade,    // barriers made and header read; met by all threads, awaited by those who need it late
+        kEpoch,   // the same, awaited by the MMA warps
+        kOutput,  // MMA warps, around the partial sums of the output
+        kLogits,  // MMA warps, around the partial sums of logits
+    };
+};
+
 struct alignas(128) SharedStorage {
     // weight stream: written by the copy engine, read by the MMA warps
     u8 ring[schedule::kRingBytes];
@@ -85,13 +95,15 @@ struct alignas(128) SharedStorage {
         F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][32];
         // partial sums of the output, after the last unit has left `up`
         F32x4 down[schedule::kTokenTiles][schedule::kMmaWarps][schedule::DownStage::kAccumulators][32];
-        // partial sums of logits, before `listed`
-        float router[schedule::kMmaWarps][16];
+        struct {  // before `listed`
+            // by requant warp and lane, a byte for each of the lane's experts; bit r: token warp + 8 * r is routed there
+            alignas(16) u32 chosen[schedule::kRequantWarps][32][schedule::kLaneWords];
+            float router[schedule::kMmaWarps][16];  // partial sums of logits
+        } routing;
     };
     float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
     // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
-    u32 expert_tokens[32 * schedule::kLaneExperts];  // by expert, bit t: token t is routed here
     ActiveExpert active[schedule::kMaxActive];       // ascending experts
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
     alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];

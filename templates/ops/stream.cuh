@@ -63,29 +63,63 @@ struct Runs {
     }
 };
 
-// Requests all weights of this CTA, up-projection first. One thread.
+using UpRuns = Runs<schedule::UpStage, schedule::kGUp, schedule::kStagesPerUnitUp>;
+using DownRuns = Runs<schedule::DownStage, schedule::kGDown, schedule::kStagesPerExpertDown>;
+
+// Stages of a CTA's first unit that are requested before the list is written: 32 KB take as long as writing it.
+constexpr u32 early_stages() {
+    using Up = schedule::UpStage;
+    constexpr u32 kMost = Up::kBytes < 32 * 1024 ? 32 * 1024 / Up::kBytes : 1;
+    constexpr u32 kStages = schedule::kStagesPerUnitUp < Up::kInFlight ? schedule::kStagesPerUnitUp : Up::kInFlight;
+    return kStages < kMost ? kStages : kMost;
+}
+
+// Requests the early stages of this CTA's first unit, of `expert`, into the empty ring. One thread.
+//   Reads     -
+//   Writes    ring
+//   Waits on  -
+//   Signals   full
+MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 expert) {
+    RingWriter ring(s);
+    const u8* source = UpRuns::source(args.w13, expert, UpUnit::first(cta).stripe());
+#pragma unroll
+    for (u32 k = 0; k < early_stages(); ++k, source += UpRuns::kBytes) {
+        ring.announce(schedule::UpStage::kBytes);
+        UpRuns::request(ring, 0, source);
+        ring.close<schedule::UpStage>();
+        trace.mark(Event::kIssued);
+    }
+}
+
+// Requests all weights of this CTA, up-projection first, but for those that stream_early has requested if `early`. One
+// thread.
 //   Reads     active, active_count (its own warp wrote them)
 //   Writes    ring
 //   Waits on  empty
 //   Signals   full
-MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWriter& ring, Tracer& trace, u32 cta) {
+MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, bool early) {
     const u32 active_count = s.active_count;
+    RingWriter ring(s);
 
     using Up = schedule::UpStage;
-    using UpRuns = Runs<Up, schedule::kGUp, schedule::kStagesPerUnitUp>;
+    u32 k = 0;
+    if (early) {
+#pragma unroll
+        for (; k < early_stages(); ++k) ring.close<Up>();
+    }
     for (UpUnit unit = UpUnit::first(cta); unit.valid(active_count); unit.advance()) {
-        const u8* source = UpRuns::source(args.w13, s.active[unit.expert()].expert, unit.stripe());
+        const u8* source = UpRuns::source(args.w13, s.active[unit.expert()].expert, unit.stripe()) + k * UpRuns::kBytes;
 #pragma unroll 1
-        for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k, source += UpRuns::kBytes) {
+        for (; k < schedule::kStagesPerUnitUp; ++k, source += UpRuns::kBytes) {
             ring.open<Up>(Up::kBytes);
             UpRuns::request(ring, 0, source);
             ring.close<Up>();
             trace.mark(Event::kIssued);
         }
+        k = 0;
     }
 
     using Down = schedule::DownStage;
-    using DownRuns = Runs<Down, schedule::kGDown, schedule::kStagesPerExpertDown>;
     constexpr u32 kExpertBytes = Down::kExpertBlocks * schedule::kBlockBytes;
     const DownShare share = DownShare::of(cta, active_count);
 #pragma unroll 1

@@ -21,7 +21,6 @@ constexpr u32 kRingBytes = 8192;
 struct Storage {
     alignas(128) u8 ring[kRingBytes];
     alignas(16) u32 words[kThreads];
-    u32 bits;
     alignas(8) device::Mbarrier full;
     device::Mbarrier empty;
 };
@@ -75,6 +74,7 @@ MONOMOE_DEVICE void probe_words(const Probe& p) {
         p.put(10, i, first.y);
         p.put(11, i, last.x);
         p.put(12, i, last.y);
+        p.put(13, i, device::minimum(a, b));
     }
 }
 
@@ -128,23 +128,22 @@ MONOMOE_DEVICE void probe_exchanges(const Probe& p) {
 MONOMOE_DEVICE void probe_shared(const Probe& p) {
     Storage& s = device::shared_storage<Storage>();
     const u32 t = p.thread;
-    if (t == 0) s.bits = 0;
     s.words[t] = p.in[p.index];
     device::sync_warp();
     p.put(0, p.index, s.words[t ^ 1]);
-    device::sync_cta();
+    device::sync_named(0, kThreads);
     p.put(1, p.index, s.words[kThreads - 1 - t]);
     p.put(2, p.index, fold(device::load_shared_early(s.words + t / 4 * 4)));
-    if (t % 2) device::shared_atomic_or(&s.bits, 1u << t % 32);
-    device::sync_cta();
-    p.put(3, p.index, s.bits);
+    device::sync_named(0, kThreads);
     u32 received = 0;
+    s.words[t] = p.in[p.index] + 1;
     if (t < 64) {
-        s.words[t] = p.in[p.index] + 1;
-        device::sync_named(1, 64);
-        received = s.words[63 - t];
+        device::sync_named(1, kThreads);
+        received = s.words[kThreads - 1 - t];
+    } else {
+        device::arrive_named(1, kThreads);
     }
-    p.put(4, p.index, received);
+    p.put(3, p.index, received);
 }
 
 // Global memory. A row is a thread of the launch, with four words.
@@ -159,7 +158,7 @@ MONOMOE_DEVICE void probe_memory(const Probe& p) {
     // within the CTA
     float* const values = reinterpret_cast<float*>(p.workspace + 256 + p.cta * kThreads);
     device::store_relaxed(values + p.thread, device::bits_to_float(row[0]));
-    device::sync_cta();
+    device::sync_named(0, kThreads);
     p.put(5, p.index, device::load_relaxed(values + kThreads - 1 - p.thread));
     p.put(6, p.index, fold(device::load_relaxed(reinterpret_cast<const F32x4*>(values) + p.thread / 4)));
     p.put(7, p.index, fold(device::load_relaxed(reinterpret_cast<const U32x4*>(values) + p.thread / 4)));
@@ -211,7 +210,7 @@ MONOMOE_DEVICE void probe_copies(const Probe& p) {
         device::mbarrier_init(&s.empty, kThreads);
         device::mbarrier_init_fence();
     }
-    device::sync_cta();
+    device::sync_named(0, kThreads);
     const device::CachePolicy policy = device::evict_first_policy();
     u32 words = 0;
     for (u32 k = 0; k < p.count; ++k) words += (p.in[4 * k + 1] + p.in[4 * k + 2]) / 4;
@@ -266,8 +265,8 @@ MONOMOE_DEVICE void probe_wide_products(const Probe& p) {
 MONOMOE_DEVICE void probe_clocks(const Probe& p) {
     const u32 cycles = device::sm_clock();
     const u64 time = device::global_nanoseconds();
-    device::sync_cta();
-    device::sync_cta();
+    device::sync_named(0, kThreads);
+    device::sync_named(0, kThreads);
     const u32 more = device::sm_clock() - cycles;
     p.put(0, p.index, static_cast<u32>(more > 0 && more < 0x80000000u));
     p.put(1, p.index, static_cast<u32>(device::global_nanoseconds() >= time));

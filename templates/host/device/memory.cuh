@@ -25,7 +25,6 @@ MONOMOE_DEVICE void store_relaxed(float* address, float value) { sim::store_rela
 MONOMOE_DEVICE void store_relaxed(u32* address, u32 value) { sim::store_relaxed(address, &value); }
 
 MONOMOE_DEVICE u32 atomic_increment_wrap(u32* address, u32 last) { return sim::atomic_increment_wrap(address, last); }
-MONOMOE_DEVICE void shared_atomic_or(u32* address, u32 bits) { sim::shared_atomic_or(address, bits); }
 
 MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
     U32x4 v;

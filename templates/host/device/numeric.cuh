@@ -52,6 +52,7 @@ MONOMOE_DEVICE float absolute(float value) { return std::fabs(value); }
 MONOMOE_DEVICE float maximum(float a, float b) { return a > b || b != b ? a : b; }
 MONOMOE_DEVICE u32 maximum(u32 a, u32 b) { return a > b ? a : b; }
 MONOMOE_DEVICE float minimum(float a, float b) { return a < b || b != b ? a : b; }
+MONOMOE_DEVICE u32 minimum(u32 a, u32 b) { return a < b ? a : b; }
 // Correctly rounded, but for one value in some 2^29.
 MONOMOE_DEVICE float exponential_fast(float value) { return static_cast<float>(std::exp(static_cast<double>(value))); }
 MONOMOE_DEVICE float divide_rounded(float a, float b) { return a / b; }

@@ -31,10 +31,10 @@ MONOMOE_DEVICE bool elect() {
 MONOMOE_DEVICE u32 count_bits(u32 mask) { return static_cast<u32>(std::popcount(mask)); }
 MONOMOE_DEVICE u32 lowest_bit(u32 mask) { return static_cast<u32>(std::countr_zero(mask)); }  // mask != 0
 
-// All threads of the CTA.
-MONOMOE_DEVICE void sync_cta() { sim::sync_cta(); }
-
-// The first `threads` threads of the CTA; barrier 0 is sync_cta's.
+// Waits until all `threads` threads of a hardware barrier have come, here or in arrive_named. Whole warps.
 MONOMOE_DEVICE void sync_named(u32 barrier, u32 threads) { sim::sync_named(barrier, threads); }
+
+// One of those for whom sync_named waits, without waiting.
+MONOMOE_DEVICE void arrive_named(u32 barrier, u32 threads) { sim::arrive_named(barrier, threads); }
 
 }  // namespace device

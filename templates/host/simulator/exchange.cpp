@@ -1,6 +1,7 @@
 // Barriers, bulk copies, and what the lanes of a warp do together.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "simulator/state.h"
 
@@ -346,30 +347,31 @@ void mma_bf16_16x8x16(float* d, const u32* a, const u32* b) {
 
 namespace {
 
-void sync_threads(u32 barrier, u32 threads, u32 pc) {
+// One of `threads` at a named barrier; the last one wakes those who wait there.
+void meet_threads(u32 barrier, u32 threads, bool waits, u32 pc) {
     Thread& thread = *machine.current;
     if (barrier > 15 || threads == 0 || threads % kLanes || threads > kProgram.threads) {
         fault("named_barrier", pc, barrier, "barrier " + std::to_string(barrier) + " of " + std::to_string(threads) + " threads, thread " + std::to_string(thread.index));
     }
     NamedBarrier& named = machine.cta().named[barrier];
-    if (named.arrived.empty()) named.threads = threads;
+    if (named.arrived == 0) named.threads = threads;
     if (named.threads != threads) fault("named_barrier", pc, barrier, "threads disagree about the count");
-    named.arrived.push_back(&thread);
-    if (named.arrived.size() < threads) {
-        block(Wait::kNamed, barrier, 0, pc);
+    publish(named.gathering, named.last_base, thread);
+    if (waits) named.waiters.push_back(&thread);
+    if (++named.arrived < threads) {
+        if (waits) block(Wait::kNamed, barrier, 0, pc);
         return;
     }
-    std::vector<Thread*> all;
-    all.swap(named.arrived);
-    join_all(all);
-    for (Thread* other : all) {
-        if (other != &thread) wake(*other);
+    const NamedBarrier full = std::exchange(named, NamedBarrier());
+    for (Thread* waiter : full.waiters) {
+        waiter->base = full.gathering;
+        if (waiter != &thread) wake(*waiter);
     }
 }
 
 }  // namespace
 
-void sync_cta() { sync_threads(0, kProgram.threads, MONOMOE_CALLER); }
-void sync_named(u32 barrier, u32 threads) { sync_threads(barrier, threads, MONOMOE_CALLER); }
+void sync_named(u32 barrier, u32 threads) { meet_threads(barrier, threads, true, MONOMOE_CALLER); }
+void arrive_named(u32 barrier, u32 threads) { meet_threads(barrier, threads, false, MONOMOE_CALLER); }
 
 }  // namespace sim

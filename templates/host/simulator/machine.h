@@ -29,7 +29,6 @@ void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier);
 void load_relaxed(void* to, const void* address, u32 words);
 void store_relaxed(void* address, const void* word);
 u32 atomic_increment_wrap(u32* address, u32 last);
-void shared_atomic_or(u32* address, u32 bits);
 void load_shared(void* to, const void* address, u32 bytes);
 void load_input(void* to, const void* address, u32 bytes);
 
@@ -40,8 +39,8 @@ u32 reduce_max(u32 value);
 u32 reduce_min(u32 value);
 u32 reduce_add(u32 value);
 void sync_warp();
-void sync_cta();
 void sync_named(u32 barrier, u32 threads);
+void arrive_named(u32 barrier, u32 threads);
 void mma_16x8x16(float* d, const u32* a, const u32* b);
 void mma_bf16_16x8x16(float* d, const u32* a, const u32* b);
 

@@ -168,7 +168,7 @@ std::string waits() {
             text += ", \"present\": " + std::to_string(machine.ctas[thread.cta].warps[thread.index / kLanes].arrived);
         } else if (thread.wait == Wait::kNamed) {
             const NamedBarrier& named = machine.ctas[thread.cta].named[thread.object];
-            text += ", \"arrived\": " + std::to_string(named.arrived.size()) + ", \"count\": " + std::to_string(named.threads);
+            text += ", \"arrived\": " + std::to_string(named.arrived) + ", \"count\": " + std::to_string(named.threads);
         }
         text += "}";
     }
@@ -217,7 +217,7 @@ void reset_ctas(const std::vector<std::unique_ptr<Guarded>>& shared) {
         cta.shadow.reset(reinterpret_cast<u64>(cta.shared), kProgram.shared_bytes, false, i * machine.ids_per_cta(), machine.ids_per_cta());
         cta.warps.assign(kProgram.threads / kLanes, Warp());
         cta.barriers.clear();
-        for (NamedBarrier& named : cta.named) named.arrived.clear();
+        for (NamedBarrier& named : cta.named) named = NamedBarrier();
         cta.alive = kProgram.threads;
         cta.copies_issued = 0;
         cta.started = false;

@@ -157,13 +157,6 @@ u32 atomic_increment_wrap(u32* address, u32 last) {
     return old;
 }
 
-void shared_atomic_or(u32* address, u32 bits) {
-    const u32 pc = MONOMOE_CALLER;
-    maybe_yield();
-    require_shared(Access::kAtomicWrite, address, 4, pc);
-    *address |= bits;
-}
-
 void load_shared(void* to, const void* address, u32 bytes) {
     require_shared(Access::kRead, address, bytes, MONOMOE_CALLER);
     std::memcpy(to, address, bytes);

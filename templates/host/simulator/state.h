@@ -64,8 +64,9 @@ struct Barrier {
 };
 
 struct NamedBarrier {
-    u32 threads = 0;
-    std::vector<Thread*> arrived;
+    u32 threads = 0, arrived = 0;
+    Clock gathering, last_base;
+    std::vector<Thread*> waiters;
 };
 
 struct Copy {
