@@ -69,6 +69,7 @@ def compare(
             close_calls=close_calls,
         ),
         activations=shape.activations,
+        required_cosine=min(problem.required_cosines),
     )
 
 

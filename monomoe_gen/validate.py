@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from monomoe_gen import kernel as gpu
-from monomoe_gen.comparison import COSINE_MIN
+from monomoe_gen.comparison import in_words, required_cosine
 from monomoe_gen.kernel import LayerWeights, Workspace, workspace_bytes
 from monomoe_gen.reference import moe_fp32, moe_mirror, router_logits
 from monomoe_gen.schedule import Router
@@ -51,7 +51,7 @@ class Problem:
     """Inputs of one `Case` on the GPU, with the answers: exact fp32 and mirror bf16, ``[B, H]``.
 
     ``router`` bf16 ``[E, H]`` gives the logits, bit for bit, where a kernel computes them itself.
-    ``cosine_min`` is what each token of an output has to reach against the exact answer.
+    ``activations`` are the shape's.
     """
 
     case: Case
@@ -60,13 +60,19 @@ class Problem:
     logits: Tensor
     exact: Tensor
     mirror: Tensor
-    cosine_min: float
+    activations: str
     router: Tensor | None = None
 
     @property
     def routed(self) -> Tensor:
         """What the kernel routes by."""
         return self.logits if self.router is None else self.router
+
+    @property
+    def required_cosines(self) -> list[float]:
+        """What each token of an output has to reach against the exact answer."""
+        definition = cosines(self.mirror, self.exact).tolist()
+        return [required_cosine(self.activations, cosine) for cosine in definition]
 
     @property
     def name(self) -> str:
@@ -146,7 +152,7 @@ def make_problem(
         exact=moe_fp32(x, logits, b.dequantized, bias, shape),
         mirror=moe_mirror(x, logits, b.w13, b.w13_scale, b.w2, b.w2_scale, bias, shape),
         router=weight,
-        cosine_min=COSINE_MIN[shape.activations],
+        activations=shape.activations,
     )
 
 
@@ -215,9 +221,11 @@ def _compare(problems: Sequence[Problem], ys: Tensor) -> Verdict:
     message = ""
     for i, problem in enumerate(problems):
         first = ys[0, i]
-        for token, found in enumerate(measure_errors(first, problem.exact, problem.mirror)):
+        tokens = measure_errors(first, problem.exact, problem.mirror)
+        bounds = problem.required_cosines
+        for token, (found, required) in enumerate(zip(tokens, bounds, strict=True)):
             mirror.append(found.mirror_rel_l2)
-            complaint = _complaint(found, problem.cosine_min)
+            complaint = _complaint(found, problem.activations, required)
             if complaint and status != "wrong":
                 status, message = "wrong", f"{problem.name}: token {token}: {complaint}"
             if found.finite:
@@ -238,11 +246,11 @@ def _compare(problems: Sequence[Problem], ys: Tensor) -> Verdict:
     return Verdict(status, message, errors)
 
 
-def _complaint(found: Errors, cosine_min: float) -> str:
+def _complaint(found: Errors, activations: str, required: float) -> str:
     if not found.finite:
         return "the output holds NaN or infinity, or is zero and should not be, or the reverse"
-    if found.cosine < cosine_min:
-        return f"cosine {found.cosine:.5f} against fp32, at least {cosine_min} is required"
+    if found.cosine < required:
+        return f"cosine {found.cosine:.5f} against fp32, {in_words(activations, required)}"
     if found.mirror_rel_l2 > MIRROR_REL_L2_MAX:
         return (
             f"relative error {found.mirror_rel_l2:.2e} against the reference with the kernel's "

@@ -10,6 +10,7 @@ from statistics import median
 
 from monomoe_gen.comparison import (
     COSINE_MIN,
+    COSINE_SLACK,
     MIRROR_REL_L2,
     MIRROR_SHARE,
     Accuracy,
@@ -172,8 +173,10 @@ def _meaning(shape: Shape) -> str:
         "kernel rounds; *same* is the share of elements that equal it up to the last bf16 bit, and "
         "*close calls* counts values of h that lie in the middle between two codes as far as "
         "FP32 sums can tell, and that the kernel rounded the other way. A report passes if every "
-        f"token has a cosine of at least {COSINE_MIN[shape.activations]} (dequantized) and is "
-        f"within {MIRROR_REL_L2:.0e} of the mirror, and if {MIRROR_SHARE:.1%} of the elements of a "
+        f"token has a cosine of at least {COSINE_MIN[shape.activations]} (dequantized; in a case "
+        "where the mirror falls below that, the definition's own rounding allows no more, and at "
+        f"least the mirror's lowest less {COSINE_SLACK:.0e} is required) and is within "
+        f"{MIRROR_REL_L2:.0e} of the mirror, and if {MIRROR_SHARE:.1%} of the elements of a "
         "token count are the same."
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from monomoe_gen import e4m3, host_build, reference, simulate
 from monomoe_gen.agreement import bf16_steps, compare, follow
-from monomoe_gen.comparison import Comparison
+from monomoe_gen.comparison import COSINE_SLACK, Comparison
 from monomoe_gen.kernel import LayerWeights
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape, load_shape
@@ -74,13 +74,15 @@ def mirror(
     return y.bfloat16()
 
 
-def judge(problem: Problem, w: BlockWeights, y: Tensor, shape: Shape = SHAPE) -> Comparison:
+def judge(
+    problem: Problem, w: BlockWeights, y: Tensor, shape: Shape = SHAPE, seed: int = 0
+) -> Comparison:
     def launch(asked: Problem, out: Tensor) -> None:
         assert asked is problem and out.isnan().all()
         out.copy_(y)
 
     def unquantized(expert: int) -> tuple[Tensor, Tensor]:
-        return expert_weights(SHAPE, expert, problem.case.weights, 0)
+        return expert_weights(shape, expert, problem.case.weights, seed)
 
     return compare(shape, w, unquantized, problem, launch)
 
@@ -94,7 +96,7 @@ def test_a_right_kernel_agrees_in_every_bit(weights: BlockWeights, packed: Layer
     problem = problem_of(weights, packed)
     found = judge(problem, weights, problem.mirror)
     assert (found.tokens, found.distribution, found.routing) == (4, "gaussian", "uniform")
-    assert found.problem == ""
+    assert found.problem == "" and found.required_cosine == 0.998
     agreement = found.agreement
     assert (agreement.rel_l2, agreement.share, agreement.close_calls) == (0.0, 1.0, 0)
     kernel, operator = found.kernel_dequantized, found.operator_dequantized
@@ -104,6 +106,22 @@ def test_a_right_kernel_agrees_in_every_bit(weights: BlockWeights, packed: Layer
     lost = found.kernel_unquantized
     assert lost.rel_l2 and 1.2 * kernel.rel_l2 < lost.rel_l2 < 2 * kernel.rel_l2
     assert found.operator_unquantized.rel_l2 == pytest.approx(lost.rel_l2, rel=0.1)
+
+
+def test_no_token_has_to_be_better_than_the_definition() -> None:
+    """A layer whose sums are so short that the mirror itself misses the usual bound."""
+    shape = load_shape("toy")
+    case = Case("ties", "student_t3")
+    w = block_weights(shape, case.weights, 1)
+    packed = LayerWeights(pack_w13(w.w13), w.w13_scale, pack_w2(w.w2), w.w2_scale)
+    problem = make_problem(shape, w, packed, 16, case, 1)
+    found = judge(problem, w, problem.mirror, shape, 1)
+    cosine = found.kernel_dequantized.cosine
+    assert found.problem == "" and cosine and cosine < 0.998
+    assert found.required_cosine == cosine - COSINE_SLACK
+    further_away = (problem.mirror.float() * 1.1 - problem.exact * 0.1).bfloat16()
+    wrong = judge(problem, w, further_away, shape, 1)
+    assert "cosine 0.99" in wrong.problem and "the definition's own rounding" in wrong.problem
 
 
 def test_sums_in_another_order_agree_once_close_calls_are_followed(

@@ -1,5 +1,6 @@
 """Validation finds what is wrong with a kernel. The kernels here are functions on CPU tensors."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from monomoe_gen import e4m3
+from monomoe_gen.comparison import COSINE_MIN, COSINE_SLACK, required_cosine
 from monomoe_gen.kernel import LayerWeights, Workspace
 from monomoe_gen.reference import moe_mirror
-from monomoe_gen.shapes import Shape
-from monomoe_gen.validate import Problem, Run, Verdict, check, make_problem
+from monomoe_gen.shapes import Shape, load_shape
+from monomoe_gen.validate import Problem, Run, Verdict, check, cosines, make_problem
 from monomoe_gen.weights import BlockWeights, pack_w2, pack_w13
 from monomoe_gen.workload import DISTRIBUTIONS, Case, block_weights, validation_cases
 
@@ -131,6 +134,72 @@ def test_a_kernel_that_quantizes_what_shall_stay_bf16_is_wrong(
     problem = make_problem(kept, *layers["gaussian"], TOKENS, validation_cases()[0], 0)
     verdict = judge(kernel(), [problem])
     assert verdict.status == "wrong" and "at least 0.9999 is required" in verdict.message
+
+
+@pytest.fixture(scope="module")
+def short_sums() -> tuple[Problem, int]:
+    """A layer so small that the mirror itself misses COSINE_MIN, with the token where it does."""
+    shape = load_shape("toy")
+    case = Case("ties", "student_t3")
+    block = block_weights(shape, case.weights, 1)
+    problem = make_problem(shape, block, pack(block), 16, case, 1)
+    definition = cosines(problem.mirror, problem.exact)
+    assert (definition < COSINE_MIN["fp8"]).sum() == 1
+    return problem, int(definition.argmin())
+
+
+def coarser(problem: Problem) -> Tensor:
+    """The right output, rounded to e4m3."""
+    codes, scale = e4m3.quantize(problem.mirror.float(), problem.mirror.float().abs().amax())
+    return codes.float() * scale
+
+
+def further_away(problem: Problem) -> Tensor:
+    """Each token a tenth further from full precision, though within a percent of the mirror."""
+    return problem.mirror.float() * 1.1 - problem.exact * 0.1
+
+
+def writes(output: Tensor) -> Run:
+    def run(w: LayerWeights, x: Tensor, logits: Tensor, y: Tensor, space: Workspace) -> None:
+        y.copy_(output)
+
+    return run
+
+
+def test_no_token_has_to_be_better_than_the_definition(short_sums: tuple[Problem, int]) -> None:
+    problem, token = short_sums
+    definition = float(cosines(problem.mirror, problem.exact)[token])
+    bounds = problem.required_cosines
+    assert bounds.pop(token) == definition - COSINE_SLACK < COSINE_MIN["fp8"]
+    assert set(bounds) == {COSINE_MIN["fp8"]}
+    verdict = judge(writes(problem.mirror), [problem])
+    assert verdict.ok and verdict.errors["student_t3"].cosine == definition
+
+
+@pytest.mark.parametrize("change", [coarser, further_away])
+def test_what_the_definition_does_not_allow_is_wrong(
+    short_sums: tuple[Problem, int], change: Callable[[Problem], Tensor]
+) -> None:
+    problem, token = short_sums
+    wrong = problem.mirror.clone()
+    wrong[token] = change(problem)[token]
+    verdict = judge(writes(wrong), [problem])
+    assert verdict.status == "wrong"
+    required = f"{problem.required_cosines[token]:.5f}"
+    assert f"token {token}: cosine 0.99" in verdict.message
+    assert f"at least {required} is required: the definition's own rounding" in verdict.message
+
+
+def test_long_sums_keep_the_fixed_bound(problems: list[Problem]) -> None:
+    for problem in problems:
+        assert problem.required_cosines == [0.998] * TOKENS
+
+
+def test_only_a_definition_below_the_fixed_bound_replaces_it() -> None:
+    for activations, usual in COSINE_MIN.items():
+        for definition in (usual, 1.0, math.nan):
+            assert required_cosine(activations, definition) == usual
+        assert required_cosine(activations, usual - 1e-3) == usual - 1e-3 - COSINE_SLACK
 
 
 def test_a_kernel_that_ignores_the_bias_is_wrong(

@@ -50,7 +50,7 @@ def rows(page: str) -> list[list[str]]:
 
 def test_a_report_survives_writing_and_reading(tmp_path: Path) -> None:
     lost = with_case(kernel_dequantized=Accuracy(None, None, None))
-    for report in (GOOD, lost, replace(GOOD, cases=())):
+    for report in (GOOD, lost, with_case(required_cosine=0.9968), replace(GOOD, cases=())):
         page = validation_report.write(tmp_path / "new" / "folder", report)
         assert page == tmp_path / "new" / "folder" / "toy.md"
         assert page.read_text() == validation_report.render(report)
@@ -135,12 +135,27 @@ def test_a_page_opens_with_the_verdict_and_the_worst_case() -> None:
     ]
 
 
+def test_a_case_has_to_be_no_better_than_the_definition() -> None:
+    low = replace(KERNEL, cosine=0.9969)
+    allowed = with_case(kernel_dequantized=low, required_cosine=0.9968)
+    assert allowed.problems == []
+    page = validation_report.render(allowed)
+    assert "a cosine of at least 0.998 (dequantized; in a case where the mirror falls" in page
+    assert "at least the mirror's lowest less 1e-04 is required" in page
+    (problem,) = with_case(kernel_dequantized=low, required_cosine=0.998).problems
+    assert problem.endswith("cosine 0.99690 against FP32, at least 0.998 is required")
+
+
 @pytest.mark.parametrize(
     ("report", "words"),
     [
         (
             with_case(kernel_dequantized=replace(KERNEL, cosine=0.99)),
-            "routing: cosine 0.99000",
+            "routing: cosine 0.99000 against FP32, at least 0.998 is required",
+        ),
+        (
+            with_case(kernel_dequantized=replace(KERNEL, cosine=0.9967), required_cosine=0.9968),
+            "cosine 0.99670 against FP32, at least 0.99680 is required: the definition's own",
         ),
         (with_case(agreement=Agreement(3e-3, 1.0, 0)), "ties routing: relative L2 3.0e-03"),
         (with_case(agreement=Agreement(None, 0.0, 0)), "ties routing: the output is not finite"),
