@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from monomoe_gen.device import KNOWN
+from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.objective import ROUTINGS
 from monomoe_gen.rules import violations
@@ -17,6 +17,8 @@ from monomoe_gen.trace import Event, Role
 from monomoe_gen.trace_summary import Spread
 
 LONGEST_US = 1e6  # of a launch; the clock that the marks are made of wraps soon after
+# A launch proves that its schedule fitted its GPU, whichever that was. Larger than this is none.
+_LARGEST_GPU = replace(KNOWN[DEFAULT], name="any GPU", sms=4096, shared_per_block=2**20)
 TRACED_ROUTINGS = (*ROUTINGS, "ties")
 _CAPTURED = re.compile("trace-[0-9a-f]{12}")  # as `routing_trace.RoutingTrace.name`
 _ROLES = tuple(role.value for role in Role)
@@ -86,11 +88,8 @@ def spec_of(file: File) -> KernelSpec:
 def _problems(file: File, spec: KernelSpec) -> Iterator[str]:
     """What is wrong, the first thing first; later checks rely on earlier ones."""
     schedule = file.schedule
-    broken = [
-        violations(file.shape, schedule, device, file.token_tile) for device in KNOWN.values()
-    ]
-    if all(broken):
-        yield f"schedule: {schedule.id} is not feasible: {broken[0][0]}"
+    for violation in violations(file.shape, schedule, _LARGEST_GPU, file.token_tile):
+        yield f"schedule: {schedule.id} is not feasible: {violation}"
     if not 1 <= file.tokens <= file.token_tile:
         yield f"tokens: must be from 1 to the token_tile {file.token_tile}, found {file.tokens}"
     if file.routing not in TRACED_ROUTINGS and not _CAPTURED.fullmatch(file.routing):
