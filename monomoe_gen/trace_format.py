@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.objective import ROUTINGS
+from monomoe_gen.routings import ROUTINGS
 from monomoe_gen.rules import violations
 from monomoe_gen.schedule import WARPS, KernelSpec, Layout, Schedule, most_active
 from monomoe_gen.shapes import Shape
@@ -19,7 +19,6 @@ from monomoe_gen.trace_summary import Spread
 LONGEST_US = 1e6  # of a launch; the clock that the marks are made of wraps soon after
 # A launch proves that its schedule fitted its GPU, whichever that was. Larger than this is none.
 _LARGEST_GPU = replace(KNOWN[DEFAULT], name="any GPU", sms=4096, shared_per_block=2**20)
-TRACED_ROUTINGS = (*ROUTINGS, "ties")
 _CAPTURED = re.compile("trace-[0-9a-f]{12}")  # as `routing_trace.RoutingTrace.name`
 _ROLES = tuple(role.value for role in Role)
 _EVENTS = tuple(event.name.lower() for event in Event if event != Event.START)
@@ -92,8 +91,8 @@ def _problems(file: File, spec: KernelSpec) -> Iterator[str]:
         yield f"schedule: {schedule.id} is not feasible: {violation}"
     if not 1 <= file.tokens <= file.token_tile:
         yield f"tokens: must be from 1 to the token_tile {file.token_tile}, found {file.tokens}"
-    if file.routing not in TRACED_ROUTINGS and not _CAPTURED.fullmatch(file.routing):
-        names = ", ".join(TRACED_ROUTINGS)
+    if file.routing not in ROUTINGS and not _CAPTURED.fullmatch(file.routing):
+        names = ", ".join(ROUTINGS)
         yield f"routing: must be one of {names}, or a captured one, found {shortened(file.routing)}"
     if not 0 < file.us <= LONGEST_US:
         yield f"us: must be more than 0 and at most {LONGEST_US:g}, found {shortened(file.us)}"
