@@ -18,11 +18,11 @@ from typing import Any
 import yaml
 
 from monomoe_gen.errors import MonomoeError
+from monomoe_gen.routings import TIMED_ROUTINGS
 
 Cell = tuple[int, str]
 """Token count and routing pattern."""
 
-ROUTINGS = ("uniform", "zipf", "same", "disjoint")
 TOKENS = dict.fromkeys(range(1, 9), 1.0)
 ROUTING = {"uniform": 0.6, "zipf": 0.3, "same": 0.1}
 MOST_TOKENS = 32
@@ -80,7 +80,7 @@ def load(path: Path) -> Objective:
     tokens = raw.get("tokens", TOKENS)
     routing = raw.get("routing", ROUTING)
     _check(path, "tokens", tokens, f"token counts from 1 to {MOST_TOKENS}", _is_count)
-    _check(path, "routing", routing, f"of {', '.join(ROUTINGS)}", ROUTINGS.__contains__)
+    _check(path, "routing", routing, f"of {', '.join(TIMED_ROUTINGS)}", TIMED_ROUTINGS.__contains__)
     return Objective.mixture(tokens, routing)
 
 

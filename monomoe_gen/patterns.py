@@ -9,8 +9,6 @@ from torch import Tensor
 
 from monomoe_gen.shapes import Shape
 
-ROUTINGS = ("uniform", "zipf", "same", "disjoint", "ties")
-
 _TIE_LEVELS = (-1.0, 0.5, 2.0)  # all sums of two scores differ, so groups tie exactly or not at all
 
 

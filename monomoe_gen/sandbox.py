@@ -260,9 +260,12 @@ class Sandbox:
 
 
 @contextlib.contextmanager
-def sandboxes() -> Iterator[Callable[[], Sandbox]]:
-    """What opens one fresh sandbox after another, of which the next is made ready in time."""
-    with Ahead() as start:
+def sandboxes(gpu: str | None = None) -> Iterator[Callable[[], Sandbox]]:
+    """What opens one fresh sandbox after another, of which the next is made ready in time.
+
+    ``gpu`` is as in `ProcessWorker`.
+    """
+    with Ahead(gpu=gpu) as start:
         yield lambda: Sandbox(start)
 
 

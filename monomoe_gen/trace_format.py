@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from monomoe_gen.device import KNOWN
+from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.objective import ROUTINGS
+from monomoe_gen.routings import ROUTINGS
 from monomoe_gen.rules import violations
 from monomoe_gen.schedule import WARPS, KernelSpec, Layout, Schedule, most_active
 from monomoe_gen.shapes import Shape
@@ -17,7 +17,8 @@ from monomoe_gen.trace import Event, Role
 from monomoe_gen.trace_summary import Spread
 
 LONGEST_US = 1e6  # of a launch; the clock that the marks are made of wraps soon after
-TRACED_ROUTINGS = (*ROUTINGS, "ties")
+# A launch proves that its schedule fitted its GPU, whichever that was. Larger than this is none.
+_LARGEST_GPU = replace(KNOWN[DEFAULT], name="any GPU", sms=4096, shared_per_block=2**20)
 _CAPTURED = re.compile("trace-[0-9a-f]{12}")  # as `routing_trace.RoutingTrace.name`
 _ROLES = tuple(role.value for role in Role)
 _EVENTS = tuple(event.name.lower() for event in Event if event != Event.START)
@@ -86,15 +87,12 @@ def spec_of(file: File) -> KernelSpec:
 def _problems(file: File, spec: KernelSpec) -> Iterator[str]:
     """What is wrong, the first thing first; later checks rely on earlier ones."""
     schedule = file.schedule
-    broken = [
-        violations(file.shape, schedule, device, file.token_tile) for device in KNOWN.values()
-    ]
-    if all(broken):
-        yield f"schedule: {schedule.id} is not feasible: {broken[0][0]}"
+    for violation in violations(file.shape, schedule, _LARGEST_GPU, file.token_tile):
+        yield f"schedule: {schedule.id} is not feasible: {violation}"
     if not 1 <= file.tokens <= file.token_tile:
         yield f"tokens: must be from 1 to the token_tile {file.token_tile}, found {file.tokens}"
-    if file.routing not in TRACED_ROUTINGS and not _CAPTURED.fullmatch(file.routing):
-        names = ", ".join(TRACED_ROUTINGS)
+    if file.routing not in ROUTINGS and not _CAPTURED.fullmatch(file.routing):
+        names = ", ".join(ROUTINGS)
         yield f"routing: must be one of {names}, or a captured one, found {shortened(file.routing)}"
     if not 0 < file.us <= LONGEST_US:
         yield f"us: must be more than 0 and at most {LONGEST_US:g}, found {shortened(file.us)}"

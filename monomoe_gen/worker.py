@@ -242,7 +242,10 @@ def _gpu_works() -> bool:
 
 
 def _die_with_parent() -> None:
-    """Has the kernel kill this process when its parent ends, however that happens."""
+    """Has the kernel kill this process when its parent ends, however that happens.
+
+    To Linux the parent is the thread that started the process.
+    """
     if sys.platform == "linux":
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol
 
@@ -21,6 +22,8 @@ STANDBY = "--standby"  # import everything, then touch the GPU only after a line
 GO = "go\n"
 _LAST_S = 10.0  # to end a worker that has done nothing
 _OUTPUT_CHARS = 2000  # of a dead worker's stderr in a message
+# Linux ends a worker with the thread that started it (`worker`): this one lives to the end.
+_STARTER = ThreadPoolExecutor(1)
 
 
 class Worker(Protocol):
@@ -54,15 +57,17 @@ class ProcessWorker:
     def __init__(self, command: Sequence[str] = COMMAND, gpu: str | None = None) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            text=True,
-            start_new_session=True,
-            env=worker_environment() | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}),
-        )
+        self._process = _STARTER.submit(
+            lambda: subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                text=True,
+                start_new_session=True,
+                env=worker_environment() | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}),
+            )
+        ).result()
         threading.Thread(target=self._read, daemon=True).start()
 
     @property

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from monomoe_gen import e4m3, patterns
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.patterns import ROUTINGS
 from monomoe_gen.reference import rank_experts, route
 from monomoe_gen.routing_trace import RoutingTrace
+from monomoe_gen.routings import ROUTINGS
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 from monomoe_gen.weights import BlockWeights, quantize_blocks
 

@@ -48,10 +48,10 @@ from monomoe_gen.dispatch import Entry, Table
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.gate import Plan, refuse_throttling
 from monomoe_gen.lab import Lab, Open, State
-from monomoe_gen.objective import ROUTINGS
 from monomoe_gen.placement import moved
 from monomoe_gen.regress import Block, Verdict
 from monomoe_gen.render import Source, render
+from monomoe_gen.routings import TIMED_ROUTINGS
 from monomoe_gen.sandbox import sandboxes
 from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.space import violations
@@ -175,7 +175,7 @@ def a_a_cases(
     pairs = [
         Pair(CellId(e.model, e.tuned_at, routing), sides[e.kernel], None, None, "none")
         for e in chosen
-        for routing in ROUTINGS
+        for routing in TIMED_ROUTINGS
     ]
     identical, moved = candidates.a_a_pairs(pairs, device)
     return [

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import threading
 from collections import Counter
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +17,7 @@ import torch
 from test_tune import H200, SCHEDULES, WINNERS, Bench, FakeGpu, FakeWorker, best
 from test_tune import bench as bench
 
-from monomoe_gen import tune
+from monomoe_gen import sandbox, tune
 from monomoe_gen.campaign import Report
 from monomoe_gen.cards import spread
 from monomoe_gen.cli import tuning_run
@@ -23,7 +26,7 @@ from monomoe_gen.errors import DatabaseError, EnvironmentProblem
 from monomoe_gen.protocol import Cell, Floor, Measure, Ready
 from monomoe_gen.sandbox import Limits, Sandbox
 from monomoe_gen.schedule import Schedule
-from monomoe_gen.worker_process import ProcessWorker
+from monomoe_gen.worker_process import Ahead, ProcessWorker
 
 
 class Card(FakeGpu):
@@ -144,7 +147,25 @@ def test_gpus_all_makes_a_sandbox_for_each(monkeypatch: pytest.MonkeyPatch) -> N
     properties[2].multi_processor_count = 114
     with pytest.raises(EnvironmentProblem, match="device 2 is H beside H"):
         equal_gpus()
-    assert isinstance(tuning_run._sandbox_of("GPU-a")(), Sandbox)
+
+
+def test_each_gpu_has_a_sandbox_that_sees_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = (
+        "import os\n"
+        "from monomoe_gen.protocol import Ready, encode\n"
+        "input()\n"
+        "print(encode(Ready({'uuid': os.environ['CUDA_VISIBLE_DEVICES']})), flush=True)\n"
+        "input()\n"
+    )
+    monkeypatch.setattr(sandbox, "Ahead", partial(Ahead, (sys.executable, "-c", program)))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tuning_run, "current_device", lambda: H200)
+    monkeypatch.setattr(tuning_run, "equal_gpus", lambda: ["GPU-a", "GPU-b"])
+    with tuning_run.own_gpus(every=True) as (device, makers), ExitStack() as opened:
+        boxes = [opened.enter_context(make()) for make in makers]
+        assert device == H200 and [box.env["uuid"] for box in boxes] == ["GPU-a", "GPU-b"]
 
 
 def test_a_worker_sees_its_own_gpu_only() -> None:

@@ -17,12 +17,11 @@ from test_validation_report import CASE
 
 from monomoe_gen import cli, dispatch, jobs, remeasure, sandbox, untuned, validation_report
 from monomoe_gen.cli import measure
-from monomoe_gen.cli.options import TIMED_ROUTINGS, schedule_text
+from monomoe_gen.cli.options import schedule_text
 from monomoe_gen.comparison import Agreement
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
 from monomoe_gen.paths import DATA_VARIABLE
-from monomoe_gen.patterns import ROUTINGS
 from monomoe_gen.protocol import Cell, CellErrors, Env, Event, Floor, Image, Measure, Weights
 from monomoe_gen.remeasure import Target
 from monomoe_gen.report import BEGIN, END, read_results
@@ -408,10 +407,6 @@ def test_show_and_bench_take_variants(
     rows(capsys, "bench", "--tokens", "1", "--write")
     written = (folder / "bench.json").read_text()
     assert len(read_results(folder / "bench.json")) == 2 and written.count('"pdl"') == 1
-
-
-def test_the_routings_of_the_command_line_exist() -> None:
-    assert set(TIMED_ROUTINGS) < set(ROUTINGS)
 
 
 # -- weights of a checkpoint

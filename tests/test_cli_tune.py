@@ -234,7 +234,7 @@ def test_several_models_share_a_worker(
     boxes: list[object] = []
 
     @contextlib.contextmanager
-    def sandboxes() -> Iterator[Callable[[], contextlib.nullcontext[object]]]:
+    def sandboxes(gpu: str | None) -> Iterator[Callable[[], contextlib.nullcontext[object]]]:
         yield lambda: contextlib.nullcontext(opened.append("one") or object())
 
     def carry_out(plan: Plan, device: Device, sandbox: Any, **_: Any) -> Report:
@@ -294,7 +294,7 @@ def test_an_interrupted_model_ends_the_run(
     plans: list[Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+        "monomoe_gen.sandbox.sandboxes", lambda gpu: contextlib.nullcontext(contextlib.nullcontext)
     )
     stopped = replace(REPORT, interrupted=True)
     monkeypatch.setattr(
@@ -313,7 +313,7 @@ def test_a_model_that_cannot_be_tuned_does_not_keep_others_from_it(
         return REPORT
 
     monkeypatch.setattr(
-        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+        "monomoe_gen.sandbox.sandboxes", lambda gpu: contextlib.nullcontext(contextlib.nullcontext)
     )
     monkeypatch.setattr(tune_module, "tune", carry_out)
     both = ["tune", "--model", "toy", "--model", MODEL, "--format", "json"]
@@ -351,7 +351,7 @@ def test_what_is_found_before_the_gpu_is_lost_is_printed(
         return REPORT
 
     monkeypatch.setattr(
-        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+        "monomoe_gen.sandbox.sandboxes", lambda gpu: contextlib.nullcontext(contextlib.nullcontext)
     )
     monkeypatch.setattr(tune_module, "tune", carry_out)
     arguments = ["tune", "--model", MODEL, "--model", "toy", "--format", "json"]
@@ -373,7 +373,7 @@ def test_the_first_error_of_several_models_sets_the_exit_code(
         raise errors[plan.shape.name]
 
     monkeypatch.setattr(
-        "monomoe_gen.sandbox.sandboxes", lambda: contextlib.nullcontext(contextlib.nullcontext)
+        "monomoe_gen.sandbox.sandboxes", lambda gpu: contextlib.nullcontext(contextlib.nullcontext)
     )
     monkeypatch.setattr(tune_module, "tune", carry_out)
     assert cli.run(["tune", "--model", "toy", "--model", MODEL]) == 1

@@ -11,15 +11,17 @@ import torch
 from serving import TINY, make_table
 
 from monomoe_gen.dispatch import Table
-from monomoe_gen.errors import MonomoeError, NoKernel
+from monomoe_gen.errors import MonomoeError, NoKernel, ShapeError
 from monomoe_gen.integrations import vllm
-from monomoe_gen.integrations.coverage import Described, covering_shape
+from monomoe_gen.integrations.coverage import covering_shape, refuse
+from monomoe_gen.shapes import Shape
 
 TABLE = make_table(layout="raw")
 
 
-def layer(**changes: Any) -> Described:
-    return dataclasses.replace(Described(256, 128, 8, 2, "softmax", True), **changes)
+def layer(**changes: Any) -> Shape:
+    asked = Shape("layer", 256, 128, 8, 2, "softmax", True, logits_dtype="bfloat16")
+    return dataclasses.replace(asked, **changes)
 
 
 @pytest.mark.parametrize("logits", ["bfloat16", "float32"])
@@ -31,17 +33,21 @@ def test_a_layer_of_the_table_is_covered(logits: str) -> None:
     ("changes", "words"),
     [
         ({"top_k": 4}, r"those of tiny, which differ in top_k \(2, asked for 4\)"),
-        ({"intermediate": 192}, "intermediate must be a positive multiple of 128, found 192"),
         ({"renormalize": False, "experts": 16}, r"experts \(8, .*, renormalize \(True, "),
-        ({"scoring": "tanh"}, "scoring must be one of"),
+        ({"scoring": "sigmoid"}, r"scoring \(softmax, asked for sigmoid\)"),
         ({"activation": "gelu_tanh"}, r"activation \(silu, asked for gelu_tanh\)"),
         ({"expert_bias": True}, r"expert_bias \(False, asked for True\)"),
-        ({"obstacles": ("LoRA", "expert maps")}, "it needs LoRA, expert maps, which no kernel has"),
     ],
 )
 def test_another_layer_is_refused_with_the_reason(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(NoKernel, match=words):
         covering_shape(TABLE, layer(**changes))
+
+
+def test_what_no_kernel_does_is_named() -> None:
+    refuse({"LoRA": False})
+    with pytest.raises(MonomoeError, match="it needs LoRA, expert maps, which no kernel has"):
+        refuse({"LoRA": True, "biases": False, "expert maps": True})
 
 
 def test_logits_are_never_narrowed() -> None:
@@ -101,9 +107,10 @@ def test_vllms_layer_is_described(no_capture: None) -> None:
     assert vllm.describe(routed_experts()) == layer()
     grouped = {"use_grouped_topk": True, "num_expert_group": 4, "topk_group": 2}
     biased = {"e_score_correction_bias": torch.zeros(8), "routed_scaling_factor": 2.5}
-    described = vllm.describe(routed_experts(scoring_func="sigmoid", **grouped, **biased))
+    more = {"num_experts": 32, "num_local_experts": 32}
+    described = vllm.describe(routed_experts(more, scoring_func="sigmoid", **grouped, **biased))
     expected = {"expert_bias": True, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}
-    assert described == layer(scoring="sigmoid", **expected)
+    assert described == layer(experts=32, scoring="sigmoid", **expected)
     one_group = {"use_grouped_topk": True, "num_expert_group": 1, "topk_group": 1}
     assert vllm.describe(routed_experts(**one_group)) == layer()
 
@@ -126,8 +133,22 @@ def test_vllms_layer_is_described(no_capture: None) -> None:
         ),
     ],
 )
-def test_what_no_kernel_does_is_an_obstacle(
+def test_what_vllm_asks_and_no_kernel_does_is_refused(
     moe: dict[str, Any], changes: dict[str, Any], words: str, no_capture: None
 ) -> None:
-    (obstacle,) = vllm.describe(routed_experts(moe, **changes)).obstacles
-    assert words in obstacle
+    with pytest.raises(MonomoeError, match=f"it needs .*{words}.*, which no kernel has"):
+        vllm.describe(routed_experts(moe, **changes))
+
+
+@pytest.mark.parametrize(
+    ("moe", "changes", "words"),
+    [
+        ({"intermediate_size_per_partition": 192}, {}, "intermediate: must be a positive multiple"),
+        ({}, {"scoring_func": "tanh"}, "scoring: must be one of"),
+    ],
+)
+def test_a_layer_like_no_shape_is_refused(
+    moe: dict[str, Any], changes: dict[str, Any], words: str, no_capture: None
+) -> None:
+    with pytest.raises(ShapeError, match=words):
+        vllm.describe(routed_experts(moe, **changes))

@@ -21,6 +21,7 @@ from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.pages.timelines import read_timelines
 from monomoe_gen.paths import data_dir
 from monomoe_gen.rehearsal import Rehearsal, rehearse
+from monomoe_gen.rules import violations
 from monomoe_gen.schedule import KernelSpec, Schedule, most_active
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.side_by_side import modelled_rows, side_by_side_svg
@@ -254,6 +255,8 @@ def put(*places: Any) -> Callable[[Values], None]:
         (put("schedule", "grid", 4), "schedule: g4-"),
         (put("schedule", "k_up", 100), "schedule: g128-u64x100x4-d128x512x3 is not feasible"),
         (put("schedule", "g_down", 10**9), "schedule: g128-"),
+        (put("schedule", "grid", 10**9), "schedule: g1000000000-"),
+        (put("schedule", "d_up", 10**9), "schedule: g128-"),
         (put("us", math.nan), "us: must be more than 0"),
         (put("us", math.inf), "us: must be more than 0"),
         (put("us", -5), "us: must be more than 0"),
@@ -290,6 +293,21 @@ def test_an_edited_launch_is_refused_and_nothing_drawn(
     assert len(err) < len(str(path)) + 400 and err.count("\n") == 1
     with pytest.raises(DatabaseError):
         read_timelines([path], [])
+
+
+@pytest.mark.parametrize("larger", [{"grid": 188}, {"d_up": 16, "d_down": 12}])
+def test_a_launch_on_a_larger_gpu_than_the_known_ones_is_drawn(
+    larger: dict[str, int], tmp_path: Path
+) -> None:
+    values = json.loads((data_dir("templates") / "traces" / SHIPPED).read_text())
+    values["schedule"] |= larger
+    values["ctas"][0]["cta"] = values["schedule"]["grid"] - 1
+    path = tmp_path / "larger.trace.json"
+    path.write_text(json.dumps(values))
+    kept = trace_file.read(path)
+    known = KNOWN.values()
+    assert all(violations(SHAPE, kept.spec.schedule, gpu, kept.spec.token_tile) for gpu in known)
+    assert f"CTA {max(kept.ctas)}" in side_by_side_svg(kept)
 
 
 def test_a_launch_may_have_as_many_experts_as_its_tokens_ask_for_and_captured_routing(

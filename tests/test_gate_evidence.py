@@ -17,6 +17,7 @@ from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.regress import Verdict
 from monomoe_gen.render import render
+from monomoe_gen.routings import TIMED_ROUTINGS
 
 DEVICE = KNOWN[DEFAULT]
 TABLE = dispatch.load(dispatch.table_folder())
@@ -43,14 +44,14 @@ def test_slower_kernels_compile_and_differ() -> None:
 def test_equal_kernels_are_every_routing_twice() -> None:
     cases = study.a_a_cases(TABLE, DEVICE, ENTRIES, repeats=2)
     assert [(c.kind, c.pair.cell.routing) for c in cases] == 2 * [
-        (kind, routing) for kind in ("identical", "moved") for routing in study.ROUTINGS
+        (kind, routing) for kind in ("identical", "moved") for routing in TIMED_ROUTINGS
     ]
     assert len({case.key for case in cases}) == len(cases)
 
 
 def test_the_default_is_two_hundred_cells_in_four_minutes() -> None:
     entries = study.entries(TABLE, study.CELLS)
-    cells = len(entries) * len(study.ROUTINGS) * 2 * study.REPEATS
+    cells = len(entries) * len(TIMED_ROUTINGS) * 2 * study.REPEATS
     assert cells >= 200
     pair = Pair(CellId(SPEC.shape.name, 1, "uniform"), *sides("", "old"), None, "paired")
     cases = [study.Case("a_a", "identical", None, i, pair) for i in range(cells)]

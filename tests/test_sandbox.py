@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -242,6 +243,31 @@ def test_a_worker_dies_with_its_parent(tmp_path: Path) -> None:
             return
         time.sleep(0.05)
     pytest.fail("the worker outlived its parent")
+
+
+def test_a_worker_outlives_the_thread_that_asked_for_it() -> None:
+    """Cards of a search are served by threads, which end before the finals."""
+    script = (
+        "import sys\n"
+        "from monomoe_gen.worker import _die_with_parent\n"
+        "_die_with_parent()\n"
+        "for line in sys.stdin:\n"
+        "    print(line, end='', flush=True)\n"
+    )
+    made: list[ProcessWorker] = []
+
+    def serve() -> None:
+        made.append(ProcessWorker((sys.executable, "-c", script)))
+        made[0].send("first\n")
+        assert made[0].receive(60) == "first\n"
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+    made[0].send("second\n")
+    assert made[0].receive(10) == "second\n"
+    made[0].kill(10)
 
 
 def _zombie(pid: int) -> bool:

@@ -10,6 +10,7 @@ import torch
 from monomoe_gen import patterns, workload
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.reference import route
+from monomoe_gen.routings import ROUTINGS, TIMED_ROUTINGS
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.weights import quantize_blocks
 
@@ -162,7 +163,7 @@ def test_cases_cover_every_routing_and_every_distribution() -> None:
     cases = workload.validation_cases()
     pairs = [(case.routing, case.distribution) for case in cases]
     assert len(set(pairs)) == len(pairs) == 15
-    assert {(r, d) for r in patterns.ROUTINGS for d in workload.WEIGHTS} < set(pairs)
+    assert {(r, d) for r in ROUTINGS for d in workload.WEIGHTS} < set(pairs)
     assert {("uniform", d) for d in workload.DISTRIBUTIONS} < set(pairs)
     assert {case.weights for case in cases} == set(workload.WEIGHTS)
     for routing, distribution in pairs:
@@ -187,7 +188,7 @@ def test_shared_experts_are_in_every_launch_and_cold() -> None:
     assert len(layer.w13) == len(layer.w2_scale) == 10
 
 
-@pytest.mark.parametrize("routing", patterns.ROUTINGS)
+@pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize("s", [load_shape(name) for name in SHIPPED] + UNUSUAL, ids=str)
 def test_rotations_say_what_they_select(s: Shape, routing: str) -> None:
     for tokens, launches in ((1, 3), (8, 5)):
@@ -201,7 +202,7 @@ def test_rotations_say_what_they_select(s: Shape, routing: str) -> None:
         assert found.distinct == [len(active) for active in found.active]
 
 
-@pytest.mark.parametrize("routing", ["uniform", "zipf", "same", "disjoint"])
+@pytest.mark.parametrize("routing", TIMED_ROUTINGS)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_replayed_rotations_are_cold(name: str, routing: str) -> None:
     s = load_shape(name)
@@ -210,7 +211,7 @@ def test_replayed_rotations_are_cold(name: str, routing: str) -> None:
         assert found.reuse_bytes >= 2 * L2
 
 
-@pytest.mark.parametrize("routing", ["uniform", "zipf", "same", "disjoint"])
+@pytest.mark.parametrize("routing", TIMED_ROUTINGS)
 @pytest.mark.parametrize("name", ["qwen3.5-35b", "deepseek-v3.1-tp8"])
 def test_no_expert_returns_before_its_group_was_walked(name: str, routing: str) -> None:
     s = load_shape(name)
@@ -246,7 +247,7 @@ def slow_reuse_bytes(s: Shape, active: tuple[tuple[int, ...], ...]) -> int:
     return min(gaps)
 
 
-@pytest.mark.parametrize("routing", patterns.ROUTINGS)
+@pytest.mark.parametrize("routing", ROUTINGS)
 def test_reuse_is_the_shortest_distance_in_the_repeated_stream(routing: str) -> None:
     for s, tokens, launches in itertools.product(
         (shape(experts=40, top_k=3), UNUSUAL[4]), (1, 4), (1, 2, 9)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from monomoe_gen.ci import LABEL, SERVICES, write_workflow
-from monomoe_gen.cli.options import TIMED_ROUTINGS, DurationType, TokensType, models_option
+from monomoe_gen.cli.options import DurationType, TokensType, models_option
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.errors import MonomoeError
+from monomoe_gen.routings import TIMED_ROUTINGS
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:

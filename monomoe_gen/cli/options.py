@@ -14,8 +14,8 @@ from click.core import ParameterSource
 
 from monomoe_gen import objective as objectives
 from monomoe_gen.device import DEFAULT, KNOWN, Device
-from monomoe_gen.objective import ROUTINGS as TIMED_ROUTINGS
 from monomoe_gen.objective import Objective
+from monomoe_gen.routings import TIMED_ROUTINGS
 from monomoe_gen.schedule import LAYOUTS, ROUTERS, TOKEN_TILES, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.variant import Variant

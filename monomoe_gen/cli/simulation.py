@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monomoe_gen.cli.options import (
-    TIMED_ROUTINGS,
     TokensType,
     layout_option,
     model_option,
@@ -20,6 +19,7 @@ from monomoe_gen.cli.options import (
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import InfeasibleSchedule
+from monomoe_gen.routings import ROUTINGS
 from monomoe_gen.rules import violations
 from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
 from monomoe_gen.shapes import Shape
@@ -46,8 +46,8 @@ WRONG = 6
 )
 @click.option(
     "--routing",
-    type=click.Choice([*TIMED_ROUTINGS, "ties"]),
-    default=TIMED_ROUTINGS[0],
+    type=click.Choice(ROUTINGS),
+    default=ROUTINGS[0],
     show_default=True,
     help="How tokens choose experts.",
 )

@@ -12,7 +12,7 @@ from monomoe_gen.errors import EnvironmentProblem, MonomoeError
 
 if TYPE_CHECKING:
     from monomoe_gen.campaign import Plan, Progress, Report
-    from monomoe_gen.sandbox import Box, Sandbox
+    from monomoe_gen.sandbox import Box
 
     Found = tuple[Device | None, Sequence[Callable[[], AbstractContextManager[Box]]]]
 
@@ -71,20 +71,13 @@ def run(
 
 @contextmanager
 def own_gpus(every: bool) -> Iterator[Found]:
-    """The kind of GPU that this host has, and what opens a sandbox on the first one or on each.
-
-    The sandbox of a single GPU has its next worker made ready in time.
-    """
+    """The kind of GPU that this host has, and what opens a sandbox on the first one or on each."""
     from monomoe_gen.sandbox import sandboxes
 
     device = current_device()
-    if device and every:
-        yield device, [_sandbox_of(gpu) for gpu in equal_gpus()]
-    elif device:
-        with sandboxes() as fresh:
-            yield device, [fresh]
-    else:
-        yield None, []
+    gpus = (equal_gpus() if every else [None]) if device else []
+    with ExitStack() as opened:
+        yield device, [opened.enter_context(sandboxes(gpu)) for gpu in gpus]
 
 
 @contextmanager
@@ -99,10 +92,3 @@ def cluster_gpus(address: str | None, most: int | None) -> Iterator[Found]:
 
 def _opened(box: Box) -> Callable[[], AbstractContextManager[Box]]:
     return lambda: nullcontext(box)
-
-
-def _sandbox_of(gpu: str) -> Callable[[], Sandbox]:
-    from monomoe_gen.sandbox import Sandbox
-    from monomoe_gen.worker_process import ProcessWorker
-
-    return lambda: Sandbox(lambda: ProcessWorker(gpu=gpu))

@@ -1,78 +1,55 @@
 """Whether a server's MoE layer is one that the table has kernels for: decided before it is used.
 
-A server describes its layer in the words of `Described`; `covering_shape` answers with the table's
-shape, or says what is not covered. `plan_for` is then the plan that serves the layer.
+A server describes its layer, as one GPU holds it, as a `Shape`, and lets `refuse` hear what else it
+asks of it. `covering_shape` answers with the table's own shape, or says what is not covered.
+`plan_for` is then the plan that serves the layer.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import torch
 
 from monomoe_gen.dispatch import Table
-from monomoe_gen.errors import NoKernel, ShapeError
+from monomoe_gen.errors import MonomoeError, NoKernel
 from monomoe_gen.plan import REQUIRE_TUNED, KernelTable, OnMissing, Plan, make_plan
 from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.torch_op import WORKSPACES
 from monomoe_gen.variant import Variant
 
-_SERVERS_OWN = ("name", "source", "logits_dtype")  # of a Shape, the fields that no layer has
+_SERVERS_OWN = ("name", "source", "logits_dtype")  # fields that may differ in the table's shape
 
 
-@dataclass(frozen=True)
-class Described:
-    """A block-FP8 layer as one GPU holds it, the fields of `Shape` that its kernels depend on.
-
-    `logits_dtype` is what the server hands over, "float32" or "bfloat16". `obstacles` are what the
-    server asks of the layer and no kernel does, in words, such as "expert parallelism".
-    """
-
-    hidden: int
-    intermediate: int
-    experts: int
-    top_k: int
-    scoring: str
-    renormalize: bool
-    expert_bias: bool = False
-    n_group: int = 1
-    topk_group: int = 1
-    routed_scaling_factor: float = 1.0
-    logits_dtype: str = "bfloat16"
-    activation: str = "silu"
-    obstacles: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return (
-            f"{self.experts} experts of {self.hidden} x {self.intermediate}, top {self.top_k}, "
-            f"{self.scoring}"
-        )
-
-
-def covering_shape(table: Table, layer: Described, layout: Layout = "raw") -> Shape:
-    """The table's shape of ``layer``, with kernels that are given logits and weights of ``layout``.
-
-    Logits are widened to fp32 where a kernel wants that, which changes no value; they are never
-    narrowed.
+def refuse(asks: Mapping[str, bool]) -> None:
+    """Refuses a layer of which a server asks what no kernel does; the keys say it in words.
 
     Raises:
-        NoKernel: an obstacle, or no such kernel; the message names the nearest shape and where it
-            differs.
+        MonomoeError: one of ``asks`` is true.
     """
-    asked = str(layer)
-    if layer.obstacles:
-        raise NoKernel(asked, f"it needs {', '.join(layer.obstacles)}, which no kernel has")
-    fields = {k: v for k, v in vars(layer).items() if k != "obstacles"}
-    try:
-        wanted = Shape("asked", **fields)
-    except ShapeError as error:
-        raise NoKernel(asked, f"{error.field} {error.reason}") from None
+    if asked := [words for words, true in asks.items() if true]:
+        raise MonomoeError(f"it needs {', '.join(asked)}, which no kernel has")
+
+
+def covering_shape(table: Table, layer: Shape, layout: Layout = "raw") -> Shape:
+    """The table's shape of ``layer``, with kernels that are given logits and weights of ``layout``.
+
+    ``logits_dtype`` of ``layer`` is what the server hands over. Logits are widened to fp32 where a
+    kernel wants that, which changes no value; they are never narrowed.
+
+    Raises:
+        NoKernel: the message names the nearest shape and where it differs.
+    """
+    asked = (
+        f"{layer.experts} experts of {layer.hidden} x {layer.intermediate}, top {layer.top_k}, "
+        f"{layer.scoring}"
+    )
     differences = {}
     for kernel in table.kernels:
         if kernel.router == "logits" and not kernel.pdl:
-            found = _difference(kernel.shape, wanted)
+            found = _difference(kernel.shape, layer)
             if kernel.layout != layout:
                 found = found or f"layout ({kernel.layout}, asked for {layout})"
             if not found:

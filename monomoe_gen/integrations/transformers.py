@@ -9,14 +9,14 @@ transformers is imported when a model is patched. `transformers_blocks` has the 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from monomoe_gen.errors import EnvironmentProblem, MonomoeError, NoKernel
-from monomoe_gen.integrations.coverage import Described, covering_shape, largest, plan_for
+from monomoe_gen.integrations.coverage import covering_shape, largest, plan_for
 from monomoe_gen.integrations.transformers_blocks import (
     blocks,
     describe,
@@ -120,9 +120,7 @@ def unpatch(model: nn.Module) -> int:
     return sum(release(block) for _, block in list(blocks(model)))
 
 
-def _serve(
-    block: Any, layer: Described, table: KernelTable, on_missing: Uncovered
-) -> tuple[str, int]:
+def _serve(block: Any, layer: Shape, table: KernelTable, on_missing: Uncovered) -> tuple[str, int]:
     """What serves the block from now on, in words, and the bytes copied for it.
 
     Raises:
@@ -153,22 +151,19 @@ def _how(plan: Plan, device: torch.device) -> str:
     )
 
 
-def _plan(
-    layer: Described, table: KernelTable, device: torch.device, on_missing: Uncovered
-) -> Plan:
+def _plan(layer: Shape, table: KernelTable, device: torch.device, on_missing: Uncovered) -> Plan:
     missing: Literal["error", "fallback"] = "error" if on_missing == "leave" else "fallback"
     try:
         shape, layout = _covered(layer, table)
     except NoKernel:
-        if on_missing == "leave" or layer.obstacles:
+        if on_missing == "leave":
             raise
-        fields = {k: v for k, v in vars(layer).items() if k != "obstacles"}
         name = f"e{layer.experts}-h{layer.hidden}-n{layer.intermediate}-top{layer.top_k}"
-        shape, layout = Shape(name, **fields), "raw"
+        shape, layout = replace(layer, name=name), "raw"
     return plan_for(table, shape, device, layout, missing)
 
 
-def _covered(layer: Described, table: KernelTable) -> tuple[Shape, Layout]:
+def _covered(layer: Shape, table: KernelTable) -> tuple[Shape, Layout]:
     """The table's shape of a layer; raw kernels go before packed ones."""
     try:
         return covering_shape(table.table, layer, "raw"), "raw"

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from monomoe_gen import torch_op  # noqa: F401  registers the operator
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.integrations.coverage import Described
+from monomoe_gen.integrations.coverage import refuse
 from monomoe_gen.kernel import LayerWeights
 from monomoe_gen.plan import Plan
 from monomoe_gen.schedule import Layout
-from monomoe_gen.shapes import SCALE_BLOCK
+from monomoe_gen.shapes import SCALE_BLOCK, Shape
 from monomoe_gen.weights import lay_out
 
 SOFTMAX, SIGMOID = "softmax", "sigmoid"
@@ -67,11 +67,13 @@ def blocks(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-def describe(block: Any, dtype: torch.dtype) -> Described:
+def describe(block: Any, dtype: torch.dtype) -> Shape:
     """A block of a model of ``dtype`` in this project's words.
 
     Raises:
-        MonomoeError: it is not one of `FAMILIES`, or its experts are not block-FP8.
+        MonomoeError: it is not one of `FAMILIES`, its experts are not block-FP8, or the model asks
+            of it what no kernel does.
+        ShapeError: it is like no shape.
     """
     from transformers.integrations.finegrained_fp8 import FP8Experts
 
@@ -111,7 +113,9 @@ def describe(block: Any, dtype: torch.dtype) -> Described:
             _hooked(module) for module in (gate, experts)
         ),
     }
-    return Described(
+    refuse(asks)
+    return Shape(
+        "layer",
         hidden=hidden,
         intermediate=up_rows // 2,
         experts=count,
@@ -124,7 +128,6 @@ def describe(block: Any, dtype: torch.dtype) -> Described:
         routed_scaling_factor=float(gate.routed_scaling_factor) if biased else 1.0,
         logits_dtype=str(logits).removeprefix("torch."),
         activation=_ACTIVATIONS.get(hidden_act, hidden_act),
-        obstacles=tuple(words for words, asked in asks.items() if asked),
     )
 
 

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from monomoe_gen.errors import MonomoeError, NoKernel
-from monomoe_gen.integrations.coverage import Described, covering_shape, largest, plan_for
+from monomoe_gen.integrations.coverage import covering_shape, largest, plan_for, refuse
 from monomoe_gen.runtime import load_table
+from monomoe_gen.shapes import Shape
 
 SWITCH = "MONOMOE_VLLM"
 TABLE = "MONOMOE_TABLE"
@@ -70,8 +71,13 @@ def choose(method: Any, layer: Any) -> type | None:
     return experts
 
 
-def describe(layer: Any) -> Described:
-    """vLLM's `RoutedExperts` in this project's words. Its weights need not be there yet."""
+def describe(layer: Any) -> Shape:
+    """vLLM's `RoutedExperts` in this project's words. Its weights need not be there yet.
+
+    Raises:
+        MonomoeError: vLLM asks of it what no kernel does.
+        ShapeError: it is like no shape.
+    """
     moe = layer.moe_config
     grouped = layer.use_grouped_topk and (layer.num_expert_group or 1) > 1
     biased = layer.e_score_correction_bias is not None
@@ -92,7 +98,9 @@ def describe(layer: Any) -> Described:
         "groups of experts scored by their best one": grouped and not biased,
         "a routed scaling factor without an expert bias": scaled != 1.0 and not biased,
     }
-    return Described(
+    refuse(asks)
+    return Shape(
+        "layer",
         hidden=moe.hidden_dim,
         intermediate=moe.intermediate_size_per_partition,
         experts=moe.num_experts,
@@ -105,7 +113,6 @@ def describe(layer: Any) -> Described:
         routed_scaling_factor=scaled,
         logits_dtype=str(moe.router_logits_dtype).removeprefix("torch."),
         activation=moe.activation.value,
-        obstacles=tuple(words for words, asked in asks.items() if asked),
     )
 
 
