@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,6 +89,25 @@ def test_the_prompt_is_kept_and_each_run_begins_anew(model: Any) -> None:
         decoder.run(decoder.step)
     assert torch.equal(decoder.text, first) and (first >= 0).all()
     assert torch.equal(first[:, :3], decoder.start[:, :3])
+
+
+def test_a_step_is_captured_wherever_a_run_has_ended(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stand-ins for the stream and the graph, which only a GPU has."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name in ("CUDAGraph", "Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda: stream)
+    for name in ("stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda of: nullcontext())
+    stream.replay = None
+    with torch.no_grad():
+        decoder = decode.Decoder(model, TINY, 2)
+        decoder.run(decoder.step)
+        text = decoder.text.clone()
+        decoder.capture()
+        decoder.run(decoder.step)
+    assert torch.equal(decoder.text, text)
 
 
 def test_decoding_by_steps_is_decoding_at_once(model: Any) -> None:

@@ -95,6 +95,7 @@ class Decoder:
 
     def capture(self) -> Callable[[], None]:
         """The step as the replay of a CUDA graph."""
+        self.reset()  # there may be no place left for a token
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
