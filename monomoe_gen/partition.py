@@ -7,11 +7,13 @@ the streams made in it or for as long as it is current; only the driver knows.
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 _SM_RESOURCE = 1  # CU_DEV_RESOURCE_TYPE_SM
 _SM_COUNT_AT = 96  # of a CUdevResource: its type and 92 bytes of padding come first
 _RESOURCE_BYTES = 512  # more than any version of CUdevResource
+_DEFAULT_STREAMS = 0, 1, 2  # handles that every context has a stream of: legacy and per-thread
 
 
 def stream_sms(stream: int | None, all_sms: int) -> int:
@@ -20,11 +22,29 @@ def stream_sms(stream: int | None, all_sms: int) -> int:
     The stream belongs to the current device; None is any stream of the current context. A driver
     that knows no green contexts has none.
     """
+    driver = load_driver()
+    return all_sms if driver is None else partition_sms(driver, stream) or all_sms
+
+
+def stream_owner(stream: int) -> int:
+    """What tells the streams apart that share the raw handle ``stream``.
+
+    The handle of the current context for a default stream, since a green context that is current
+    has its own; 0 for any other stream.
+    """
+    driver, context = load_driver(), ctypes.c_void_p()
+    if stream in _DEFAULT_STREAMS and driver is not None:
+        driver.cuCtxGetCurrent(ctypes.byref(context))
+    return context.value or 0
+
+
+@cache
+def load_driver() -> Any | None:
+    """libcuda; None where there is none."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        return ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return all_sms
-    return partition_sms(driver, stream) or all_sms
+        return None
 
 
 def partition_sms(driver: Any, stream: int | None) -> int | None:

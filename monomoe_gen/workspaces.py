@@ -8,7 +8,10 @@ import torch
 
 from monomoe_gen.errors import LaunchError
 from monomoe_gen.kernel import Workspace
-from monomoe_gen.partition import stream_sms
+from monomoe_gen.partition import stream_owner, stream_sms
+
+Stream = tuple[int, int, int]
+"""A device's number, a raw stream handle, and what tells streams of that handle apart."""
 
 
 class Workspaces:
@@ -17,15 +20,15 @@ class Workspaces:
     A workspace that is too small is replaced but never freed, since a captured graph may use it.
     Memory that a graph capture allocates belongs to the graph and is zeroed only when it replays,
     so a stream that is first seen while it captures takes a workspace that was set aside before.
-    A stream is asked once for its SMs: it belongs to one green context or to none.
+    A stream is asked once for its SMs, since it stays in its green context, or in none.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_stream: dict[tuple[int, int], Workspace] = {}
+        self._by_stream: dict[Stream, Workspace] = {}
         self._spare: dict[int, Workspace] = {}
         self._retired: list[Workspace] = []
-        self._sms: dict[tuple[int, int], int] = {}
+        self._sms: dict[Stream, int] = {}
 
     def reserve(self, device: torch.device, half_bytes: int) -> None:
         """Makes sure that the next new stream may start with a capture."""
@@ -43,7 +46,7 @@ class Workspaces:
             LaunchError: this stream is new, it is being captured, and nothing was set aside.
         """
         index = device_index(device)
-        key = index, torch.cuda.current_stream(index).cuda_stream
+        key = current_stream(index)
         found = self._by_stream.get(key)
         if found is not None and found.half_bytes >= half_bytes and index in self._spare:
             return found
@@ -76,21 +79,26 @@ class Workspaces:
         """
         index = device_index(device)
         with self._lock:
-            key = index, torch.cuda.current_stream(index).cuda_stream
-            found = self._by_stream.pop(key, None)
+            found = self._by_stream.pop(current_stream(index), None)
             if found is not None:
                 self._retired.append(found)
 
     def sms(self, device: torch.device) -> int:
         """SMs that launches on the current stream of ``device``, the current device, may use."""
         index = device_index(device)
-        key = index, torch.cuda.current_stream(index).cuda_stream
+        key = current_stream(index)
         if key not in self._sms:
             every = torch.cuda.get_device_properties(index).multi_processor_count
             if torch.cuda.is_current_stream_capturing():  # then it may not be asked
                 return stream_sms(None, every)
             self._sms[key] = stream_sms(key[1], every)
         return self._sms[key]
+
+
+def current_stream(index: int) -> Stream:
+    """torch's current stream on the device of this number, the current device."""
+    handle = torch.cuda.current_stream(index).cuda_stream
+    return index, handle, stream_owner(handle)
 
 
 def device_index(device: torch.device) -> int:

@@ -271,7 +271,7 @@ def test_after_a_trap_the_error_says_what_to_do() -> None:
         [sys.executable, "-c", TRAPPED],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
     )
     lines = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert "unspecified launch failure" in lines["torch"], done.stderr

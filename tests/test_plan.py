@@ -26,6 +26,7 @@ from monomoe_gen.errors import (
 )
 from monomoe_gen.kernel import LoadedKernel
 from monomoe_gen.plan import REQUIRE_TUNED, KernelTable, Plan, make_plan
+from monomoe_gen.workspaces import Workspaces
 
 H200 = KNOWN[DEFAULT]
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -282,14 +283,14 @@ class Driver:
     """Stands in for libcuda: a stream may be in a green context, and a context has SMs."""
 
     def __init__(self, green: int | None, current: int) -> None:
-        self.green, self.current = green, current
+        self.green, self.current, self.context = green, current, 0x20
 
     def cuStreamGetGreenCtx(self, stream: Any, context: Any) -> int:
         context._obj.value = None if self.green is None else 0x10
         return 0
 
     def cuCtxGetCurrent(self, context: Any) -> int:
-        context._obj.value = 0x20
+        context._obj.value = self.context
         return 0
 
     def cuGreenCtxGetDevResource(self, context: Any, resource: Any, kind: int) -> int:
@@ -298,7 +299,7 @@ class Driver:
         return 0
 
     def cuCtxGetDevResource(self, context: Any, resource: Any, kind: int) -> int:
-        assert (context.value, kind) == (0x20, 1)
+        assert (context.value, kind) == (self.context, 1)
         resource[96:98] = self.current.to_bytes(2, "little")
         return 0
 
@@ -312,6 +313,29 @@ def test_a_stream_has_the_sms_of_its_green_context() -> None:
     failing = Driver(None, 132)
     failing.cuCtxGetDevResource = lambda *_: 801  # type: ignore[method-assign]
     assert partition.partition_sms(failing, 0) is None
+
+
+def test_a_default_stream_is_told_apart_by_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another context than before may be current: a green one, which has fewer SMs."""
+    driver = Driver(None, 132)
+    monkeypatch.setattr(partition, "load_driver", lambda: driver)
+    properties = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    handle = 0
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=handle)
+    )
+    spaces, device = Workspaces(), torch.device("cuda", 0)
+    assert spaces.sms(device) == 132
+    driver.current, driver.context = 16, 0x30
+    assert spaces.sms(device) == 16
+    driver.current, driver.context = 132, 0x20
+    assert spaces.sms(device) == 132
+    handle = 5  # a stream of its own stays where it is
+    assert (spaces.sms(device), partition.stream_owner(5)) == (132, 0)
+    driver.current, driver.context = 16, 0x30
+    assert spaces.sms(device) == 132
 
 
 def test_without_a_driver_a_stream_has_every_sm() -> None:
