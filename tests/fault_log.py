@@ -68,7 +68,7 @@ FAULTS = (
     Fault(
         "wrong result (all zero)",
         "wrong",
-        "all zero",
+        "is zero and should not be",
         body="for (unsigned i = threadIdx.x; i < tokens * 2048; i += blockDim.x) y[i] = 0;",
     ),
     Fault("launch failure (grid beyond the GPU)", "launch_error", "offers", body="", grid=1 << 14),
