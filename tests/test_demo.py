@@ -95,13 +95,12 @@ def test_a_step_is_captured_wherever_a_run_has_ended(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With stand-ins for the stream and the graph, which only a GPU has."""
-    stream = SimpleNamespace(wait_stream=lambda other: None)
+    stream = SimpleNamespace(wait_stream=lambda other: None, replay=None)
     for name in ("CUDAGraph", "Stream", "current_stream"):
         monkeypatch.setattr(torch.cuda, name, lambda: stream)
     for name in ("stream", "graph"):
         monkeypatch.setattr(torch.cuda, name, lambda of: nullcontext())
-    stream.replay = None
-    with torch.no_grad():
+    with decode._fp8(model, "batched_mm", stand_in=True), torch.no_grad():
         decoder = decode.Decoder(model, TINY, 2)
         decoder.run(decoder.step)
         text = decoder.text.clone()
