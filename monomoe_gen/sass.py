@@ -101,9 +101,15 @@ def parse_loops(text: str, kernel_name: str) -> tuple[Loop, ...]:
         inside = [s for s in loops if s[0] <= instruction.address <= s[1]]
         if kind and inside and found.get(inside[0]) != "matrix":
             found[inside[0]] = kind
+    # Code out of line jumps back, so a copy outside of all loops may seem to be in one round others.
+    inner = [
+        one
+        for one in found
+        if not any(one != two and one[0] <= two[0] and two[1] <= one[1] for two in found)
+    ]
     return tuple(
-        Loop(kind, Counter(i.opcode for i in code if first <= i.address <= last))
-        for (first, last), kind in sorted(found.items())
+        Loop(found[span], Counter(i.opcode for i in code if span[0] <= i.address <= span[1]))
+        for span in sorted(inner)
     )
 
 

@@ -223,7 +223,7 @@ def test_what_selects_nothing_is_refused(
 ) -> None:
     if not gpu:
         monkeypatch.setattr(device, "current_device", lambda: None)
-    assert cli.run(["check", "--model", "toy"]) == 2
+    assert cli.run(["check", "--model", "toy-bf16"]) == 2
     assert "the table has" in capsys.readouterr().err
     assert world.gpu.workers == 0
 

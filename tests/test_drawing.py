@@ -86,9 +86,11 @@ def test_things_happen_in_order(rehearsal: Rehearsal) -> None:
 
 
 def test_it_comes_near_the_measured_times() -> None:
-    """Of the usual dispatched kernels of up to 8 tokens, which the cost model is calibrated for."""
+    """Of the usual kernels of the paper's shapes for up to 8 tokens: it was fitted to such."""
+    paper = "qwen3.5-35b", "qwen3.5-122b", "glm-5.2-tp8", "deepseek-v3.1-tp8"
     table = dispatch.load(dispatch.table_folder())
-    entries = [e for e in table.entries if e.tuned_at <= 8 and e.variant == USUAL]
+    usual = [e for e in table.entries if e.tuned_at <= 8 and e.variant == USUAL]
+    entries = [e for e in usual if e.model in paper]
     assert entries
     for entry in entries:
         spec = table.kernel(entry).spec
@@ -199,7 +201,7 @@ def test_what_is_kept_with_the_templates_is_small() -> None:
         assert path.stat().st_size < 300_000, path
 
 
-SHIPPED = "qwen3.5-35b-b1-g128-u64x1024x4-d128x512x3.trace.json"
+(SHIPPED,) = (p.name for p in (data_dir("templates") / "traces").glob("qwen3.5-35b-b1-*.json"))
 Values = dict[str, Any]
 
 
@@ -253,7 +255,7 @@ def put(*places: Any) -> Callable[[Values], None]:
         (repeat, "ctas[1].cta: CTA "),
         (put("ctas", []), "ctas: must have at least one"),
         (put("schedule", "grid", 4), "schedule: g4-"),
-        (put("schedule", "k_up", 100), "schedule: g128-u64x100x4-d128x512x3 is not feasible"),
+        (put("schedule", "k_up", 100), "schedule: g128-u64x100x4-"),
         (put("schedule", "g_down", 10**9), "schedule: g128-"),
         (put("schedule", "grid", 10**9), "schedule: g1000000000-"),
         (put("schedule", "d_up", 10**9), "schedule: g128-"),

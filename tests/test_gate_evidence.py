@@ -75,8 +75,8 @@ def test_a_slow_down_that_finds_no_place_is_an_error() -> None:
 
 
 def test_an_entry_that_is_not_dispatched_is_refused() -> None:
-    with pytest.raises(MonomoeError, match="asked for toy:1, the table has"):
-        study.entries(TABLE, ["toy:1"])
+    with pytest.raises(MonomoeError, match="asked for toy-bf16:1, the table has"):
+        study.entries(TABLE, ["toy-bf16:1"])
 
 
 def sides(new: str, old: str) -> tuple[Side, Side]:

@@ -73,11 +73,15 @@ def test_a_disassembler_is_found_where_it_is(
 
 
 @pytest.mark.skipif(TOOL is None, reason="needs nvdisasm or cuobjdump")
-def test_a_dispatched_kernel_has_two_loops_of_either_kind() -> None:
-    """Copies and products of the up projection, then of the down projection."""
+def test_a_dispatched_kernel_has_loops_of_either_kind() -> None:
+    """Copies and products of the up projection, then of the down projection.
+
+    A stage of several copies has a loop of its own for them, and so has a stage requested early.
+    """
     assert TOOL
     folder = dispatch.table_folder()
-    kernel = dispatch.load(folder).kernels[0]
+    kernel = dispatch.lookup(dispatch.load(folder), "qwen3.5-35b", 8).kernel
     loops = sass.main_loops(dispatch.read_cubin(folder, kernel), kernel.kernel_name, TOOL)
-    assert [loop.kind for loop in loops] == ["copy", "copy", "matrix", "matrix"]
-    assert all(20 < loop.instructions < 1000 for loop in loops)
+    *copies, up, down = [loop.kind for loop in loops]
+    assert len(copies) >= 2 and set(copies) == {"copy"} and up == down == "matrix"
+    assert all(10 < loop.instructions < 1000 for loop in loops)
