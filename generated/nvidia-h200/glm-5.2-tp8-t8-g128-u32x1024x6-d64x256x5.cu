@@ -1,6 +1,6 @@
 // shape glm-5.2-tp8, up to 8 tokens, schedule g128-u32x1024x6-d64x256x5
 // rebuild: monomoe-gen render --model glm-5.2-tp8 --token-tile 8 --schedule grid=128,g_up=32,k_up=1024,g_down=64,k_down=256,d_up=6,d_down=5
-// sources acba2869c6da7e4012a5d4c7b6345a9cb20e283f6853d33d513726fba0e3f19d
+// sources c251b072a997be59bc0df85324ccedcfb5be86b214b5ad325d15baaa2f737a54
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -190,8 +190,6 @@ MONOMOE_DEVICE u32 atomic_increment_wrap(u32* address, u32 last) {
     return old;
 }
 
-MONOMOE_DEVICE void shared_atomic_or(u32* address, u32 bits) { atomicOr(address, bits); }
-
 // Issued where it stands: the compiler does not sink it to its first use.
 MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
     U32x4 v;
@@ -266,13 +264,16 @@ MONOMOE_DEVICE bool elect() {
 MONOMOE_DEVICE u32 count_bits(u32 mask) { return __popc(mask); }
 MONOMOE_DEVICE u32 lowest_bit(u32 mask) { return __ffs(mask) - 1; }  // mask != 0
 
-// All threads of the CTA.
-MONOMOE_DEVICE void sync_cta() { __syncthreads(); }
-
-// The first `threads` threads of the CTA; barrier 0 is sync_cta's.
+// Waits until all `threads` threads of a hardware barrier have come, here or in arrive_named. Whole warps.
 MONOMOE_DEVICE void sync_named(u32 barrier, u32 threads) {
     __syncwarp();  // the barrier counts warps, not threads
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// One of those for whom sync_named waits, without waiting.
+MONOMOE_DEVICE void arrive_named(u32 barrier, u32 threads) {
+    __syncwarp();
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 }  // namespace device
@@ -355,6 +356,7 @@ MONOMOE_DEVICE float absolute(float value) { return fabsf(value); }
 MONOMOE_DEVICE float maximum(float a, float b) { return fmaxf(a, b); }
 MONOMOE_DEVICE u32 maximum(u32 a, u32 b) { return max(a, b); }
 MONOMOE_DEVICE float minimum(float a, float b) { return fminf(a, b); }
+MONOMOE_DEVICE u32 minimum(u32 a, u32 b) { return min(a, b); }
 // Relative error about 2^-21 for arguments around 1, growing with their size.
 MONOMOE_DEVICE float exponential_fast(float value) { return __expf(value); }
 // Correctly rounded for normal operands and quotients, in a handful of instructions: an approximate reciprocal, one
@@ -439,6 +441,7 @@ constexpr bool kXInShared = true;
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
 constexpr u32 kIntermediateBlocks = shape::kIntermediate / kScaleBlock;
 constexpr u32 kLaneExperts = (shape::kExperts + 31) / 32;  // consecutive experts whose scores one lane holds
+constexpr u32 kLaneWords = (kLaneExperts + 3) / 4;  // with a byte for each of them
 constexpr u32 kMaxActive = 64;
 constexpr u32 kStripeUp = 2 * shape::kIntermediate / kGUp;
 constexpr u32 kStripeDown = shape::kHidden / kGDown;
@@ -448,12 +451,12 @@ constexpr u32 kExpertsPerStageDown = 1;
 
 // How the 16x128 blocks of a stage are dealt to the MMA warps: block b goes to warp b % 8. The
 // blocks are ordered (expert, tile, column block).
-template <bool kUp, u32 kExpertsPerStage, u32 kTilesPerExpert, u32 kColumns, u32 kDepth>
+template <bool kUp, u32 kExpertsPerStage, u32 kTilesPerExpert, u32 kWidth, u32 kDepth>
 struct Stage {
     static constexpr bool kIsUp = kUp;
     static constexpr u32 kTiles = kTilesPerExpert;
-    static constexpr u32 kRowBytes = kColumns;  // of a row of raw weights
-    static constexpr u32 kColumnBlocks = kColumns / kScaleBlock;
+    static constexpr u32 kRowBytes = kWidth;  // of a row of raw weights
+    static constexpr u32 kColumnBlocks = kWidth / kScaleBlock;
     static constexpr u32 kExpertBlocks = kTiles * kColumnBlocks;
     static constexpr u32 kBlocks = kExpertsPerStage * kExpertBlocks;
     static constexpr u32 kBytes = kBlocks * kBlockBytes;
@@ -517,12 +520,12 @@ struct Args {
     u64* trace;                  // only with kTrace
 };
 
-// One expert that has tokens in this launch. Its rows of h are first_row ... in token order. Token t is multiplied in
-// column t % 8, so tokens of one column make the expert active more than once.
+// One turn of an expert: at most one token of every column, where token t is multiplied in column t % 8. An expert with
+// more tokens of a column has several turns. Its rows of h are first_row ... in token order.
 struct ActiveExpert {
     u16 expert;
     u16 first_row;
-    u32 tokens;  // bit t: token t is routed here; one for each column at most
+    u32 tokens;  // bit t: token t is routed here in this turn
 
     MONOMOE_DEVICE bool has(u32 token) const { return tokens >> token & 1; }
     MONOMOE_DEVICE u32 row(u32 token) const { return first_row + device::count_bits(tokens & ((1u << token) - 1)); }
@@ -542,7 +545,7 @@ struct Barriers {
     device::Mbarrier h_empty[schedule::kHSlots];
     device::Mbarrier partial_full[2];
     device::Mbarrier partial_empty[2];
-    device::Mbarrier routed;     // expert_tokens is complete
+    device::Mbarrier routed;     // chosen is complete
     device::Mbarrier weighted;   // selected and weight are complete
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
@@ -568,6 +571,16 @@ struct Barriers {
 };
 static_assert(sizeof(Barriers) == Barriers::kCount * sizeof(device::Mbarrier), "the barriers are one array");
 
+// Barriers of the hardware, by number.
+struct NamedBarrier {
+    enum : u32 {
+        kMade,    // barriers made and header read; met by all threads, awaited by those who need it late
+        kEpoch,   // the same, awaited by the MMA warps
+        kOutput,  // MMA warps, around the partial sums of the output
+        kLogits,  // MMA warps, around the partial sums of logits
+    };
+};
+
 struct alignas(128) SharedStorage {
     // weight stream: written by the copy engine, read by the MMA warps
     u8 ring[schedule::kRingBytes];
@@ -580,13 +593,15 @@ struct alignas(128) SharedStorage {
         F32x4 up[2][schedule::kMmaWarps][schedule::UpStage::kAccumulators][32];
         // partial sums of the output, after the last unit has left `up`
         F32x4 down[schedule::kTokenTiles][schedule::kMmaWarps][schedule::DownStage::kAccumulators][32];
-        // partial sums of logits, before `listed`
-        float router[schedule::kMmaWarps][16];
+        struct {  // before `listed`
+            // by requant warp and lane, a byte for each of the lane's experts; bit r: token warp + 8 * r is routed there
+            alignas(16) u32 chosen[schedule::kRequantWarps][32][schedule::kLaneWords];
+            float router[schedule::kMmaWarps][16];  // partial sums of logits
+        } routing;
     };
     float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
     // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
-    u32 expert_tokens[32 * schedule::kLaneExperts];  // by expert, bit t: token t is routed here
     ActiveExpert active[schedule::kMaxActive];       // ascending experts
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
     alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
@@ -1135,8 +1150,9 @@ struct RingWriter {
             device::mbarrier_wait(&storage.barrier.full[landing.index], landing.parity);
             land();
         }
-        device::mbarrier_arrive_expect(&storage.barrier.full[head.index], bytes);
+        announce(bytes);
     }
+    MONOMOE_DEVICE void announce(u32 bytes) { device::mbarrier_arrive_expect(&storage.barrier.full[head.index], bytes); }
 
     // Copies kBytes to `at` bytes from the stage's beginning, a multiple of kBytes. What divides a block never crosses
     // the end of the ring.
@@ -1322,29 +1338,63 @@ struct Runs {
     }
 };
 
-// Requests all weights of this CTA, up-projection first. One thread.
+using UpRuns = Runs<schedule::UpStage, schedule::kGUp, schedule::kStagesPerUnitUp>;
+using DownRuns = Runs<schedule::DownStage, schedule::kGDown, schedule::kStagesPerExpertDown>;
+
+// Stages of a CTA's first unit that are requested before the list is written: 32 KB take as long as writing it.
+constexpr u32 early_stages() {
+    using Up = schedule::UpStage;
+    constexpr u32 kMost = Up::kBytes < 32 * 1024 ? 32 * 1024 / Up::kBytes : 1;
+    constexpr u32 kStages = schedule::kStagesPerUnitUp < Up::kInFlight ? schedule::kStagesPerUnitUp : Up::kInFlight;
+    return kStages < kMost ? kStages : kMost;
+}
+
+// Requests the early stages of this CTA's first unit, of `expert`, into the empty ring. One thread.
+//   Reads     -
+//   Writes    ring
+//   Waits on  -
+//   Signals   full
+MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 expert) {
+    RingWriter ring(s);
+    const u8* source = UpRuns::source(args.w13, expert, UpUnit::first(cta).stripe());
+#pragma unroll
+    for (u32 k = 0; k < early_stages(); ++k, source += UpRuns::kBytes) {
+        ring.announce(schedule::UpStage::kBytes);
+        UpRuns::request(ring, 0, source);
+        ring.close<schedule::UpStage>();
+        trace.mark(Event::kIssued);
+    }
+}
+
+// Requests all weights of this CTA, up-projection first, but for those that stream_early has requested if `early`. One
+// thread.
 //   Reads     active, active_count (its own warp wrote them)
 //   Writes    ring
 //   Waits on  empty
 //   Signals   full
-MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, RingWriter& ring, Tracer& trace, u32 cta) {
+MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, bool early) {
     const u32 active_count = s.active_count;
+    RingWriter ring(s);
 
     using Up = schedule::UpStage;
-    using UpRuns = Runs<Up, schedule::kGUp, schedule::kStagesPerUnitUp>;
+    u32 k = 0;
+    if (early) {
+#pragma unroll
+        for (; k < early_stages(); ++k) ring.close<Up>();
+    }
     for (UpUnit unit = UpUnit::first(cta); unit.valid(active_count); unit.advance()) {
-        const u8* source = UpRuns::source(args.w13, s.active[unit.expert()].expert, unit.stripe());
+        const u8* source = UpRuns::source(args.w13, s.active[unit.expert()].expert, unit.stripe()) + k * UpRuns::kBytes;
 #pragma unroll 1
-        for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k, source += UpRuns::kBytes) {
+        for (; k < schedule::kStagesPerUnitUp; ++k, source += UpRuns::kBytes) {
             ring.open<Up>(Up::kBytes);
             UpRuns::request(ring, 0, source);
             ring.close<Up>();
             trace.mark(Event::kIssued);
         }
+        k = 0;
     }
 
     using Down = schedule::DownStage;
-    using DownRuns = Runs<Down, schedule::kGDown, schedule::kStagesPerExpertDown>;
     constexpr u32 kExpertBytes = Down::kExpertBlocks * schedule::kBlockBytes;
     const DownShare share = DownShare::of(cta, active_count);
 #pragma unroll 1
@@ -1889,7 +1939,6 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
 #line 6 "ops/combine.cuh"
 
 constexpr u32 kMmaThreads = schedule::kMmaWarps * 32;
-constexpr u32 kMmaBarrier = 1;
 
 MONOMOE_DEVICE float receive_partial(const float* source) {
     const device::Watchdog watchdog;
@@ -1907,16 +1956,16 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
                             u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
     drain_partials(s, units);
-    device::sync_named(kMmaBarrier, kMmaThreads);
+    device::sync_named(NamedBarrier::kOutput, kMmaThreads);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
-    device::sync_named(kMmaBarrier, kMmaThreads);
+    device::sync_named(NamedBarrier::kOutput, kMmaThreads);
     const HandOff handoff = HandOff::of(args, s.epoch);
 #pragma unroll 1
     for (u32 i = warp * 32 + lane; i < args.tokens * schedule::kStripeDown; i += kMmaThreads) {
         const u32 token = i / schedule::kStripeDown, row = i % schedule::kStripeDown;
         const u32 tile = row / schedule::kRowTile, r = row % schedule::kRowTile;
-        // Lane 4g+q of a tile holds rows g and g+8 of tokens 2q and 2q+1.
+        // Lane 4g+q of a tile holds rows g and g+8 of columns 2q and 2q+1.
         const u32 source_lane = r % 8 * 4 + token % 8 / 2, component = r / 8 * 2 + token % 2;
         float sum = 0.f;
 #pragma unroll
@@ -2082,23 +2131,33 @@ MONOMOE_DEVICE float max_lanes(float value) {
     return value;
 }
 
-// A lane's extremes, as balanced trees.
-MONOMOE_DEVICE u32 greatest_of(const u32 (&value)[schedule::kLaneExperts]) {
-    u32 v[schedule::kLaneExperts];
+// The two greatest keys of a lane; 0 where there is none.
+struct TwoBest {
+    u32 first, second;
+
+    MONOMOE_DEVICE static TwoBest of(const u32 (&key)[schedule::kLaneExperts]) {
+        TwoBest best[schedule::kLaneExperts];
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) v[j] = value[j];
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) best[j] = {key[j], 0};
 #pragma unroll
-    for (u32 width = 1; width < schedule::kLaneExperts; width *= 2) {
+        for (u32 width = 1; width < schedule::kLaneExperts; width *= 2) {
 #pragma unroll
-        for (u32 j = 0; j + width < schedule::kLaneExperts; j += 2 * width) v[j] = device::maximum(v[j], v[j + width]);
+            for (u32 j = 0; j + width < schedule::kLaneExperts; j += 2 * width) {
+                const TwoBest a = best[j], b = best[j + width];
+                best[j] = {device::maximum(a.first, b.first),
+                           device::maximum(device::minimum(a.first, b.first), device::maximum(a.second, b.second))};
+            }
+        }
+        return best[0];
     }
-    return v[0];
-}
-MONOMOE_DEVICE u32 least_of(const u32 (&value)[schedule::kLaneExperts]) {
-    u32 v[schedule::kLaneExperts];
+};
+
+// The least of a lane's keys that is greater than `bound`.
+MONOMOE_DEVICE u32 least_above(const u32 (&key)[schedule::kLaneExperts], u32 bound) {
+    u32 least = 0xffffffffu;
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) v[j] = ~value[j];
-    return ~greatest_of(v);
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) least = device::minimum(least, key[j] > bound ? key[j] : 0xffffffffu);
+    return least;
 }
 
 // Sum of `count` (at most kMost) over the lanes before this one.
@@ -2166,14 +2225,11 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
     }
 }
 
-// Selects the experts of one token. One warp. Returns the chosen ones of this lane's experts as bits.
-//   Reads     its lanes' logits
-//   Writes    expert_tokens
-//   Waits on  -
-//   Signals   - (the caller arrives on routed after its last token)
+// The experts of one token, as bits of this lane's. One warp.
 //
-// The kTopK-th largest lane maximum bounds the kTopK-th largest key from below; a few steps upwards find it.
-MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, u32 token, u32 lane) {
+// The kTopK-th largest of the two best keys of every lane bounds the kTopK-th largest key from below, and is nearly
+// always equal to it; else a few steps upwards find it.
+MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
     float value[schedule::kLaneExperts];
     u32 key[schedule::kLaneExperts];
     rank_values(value, lanes, lane);
@@ -2184,46 +2240,48 @@ MONOMOE_DEVICE u32 select_experts(SharedStorage& s, const LaneLogits& lanes, u32
     }
     if constexpr (shape::kGroups > 1) keep_best_groups(value, key, lane);
 
-    u32 bound = 0, rest = greatest_of(key);
-#pragma unroll
+    TwoBest lane_best = TwoBest::of(key);
+    u32 bound = 0;
+#pragma unroll 1
     for (u32 i = 0; i < shape::kTopK; ++i) {
-        bound = device::reduce_max(rest);
-        rest = rest == bound ? 0 : rest;
+        bound = device::reduce_max(lane_best.first);
+        if (lane_best.first == bound) lane_best = {lane_best.second, 0};
     }
 
-    u32 chosen, above;
+    u32 above, equal, counts;  // those above the bound, and those equal to it
 #pragma unroll 1
     for (;;) {
-        chosen = 0;
-        u32 next[schedule::kLaneExperts];
+        above = equal = 0;
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-            chosen += key[j] > bound ? 1u << j : 0;
-            next[j] = key[j] > bound ? key[j] : 0xffffffffu;
+            above |= key[j] > bound ? 1u << j : 0;
+            equal |= key[j] == bound ? 1u << j : 0;
         }
-        above = device::reduce_add(device::count_bits(chosen));
-        const u32 least = device::reduce_min(least_of(next));
-        if (above < shape::kTopK) break;
-        bound = least;
+        counts = device::reduce_add(device::count_bits(above) | device::count_bits(equal) << 16);
+        if ((counts & 0xffff) < shape::kTopK) break;
+        bound = device::reduce_min(least_above(key, bound));
     }
-    // Everything above the bound is in; of those equal to it, the lowest experts.
-    u32 equal = 0;
+    const u32 missing = shape::kTopK - (counts & 0xffff);
+    if (counts >> 16 == missing) return above | equal;
+    // Of those equal to the bound the lowest experts.
+    u32 taken = count_before<schedule::kLaneExperts>(device::count_bits(equal), lane);
+#pragma unroll 1
+    for (; equal && taken < missing; ++taken, equal &= equal - 1) above |= equal & (0 - equal);
+    return above;
+}
+
+// Notes the experts of the token warp + round * kRequantWarps for the list. One requant warp.
+//   Reads     -
+//   Writes    chosen
+//   Waits on  -
+//   Signals   - (the caller arrives on routed after its last token)
+MONOMOE_DEVICE void note_experts(SharedStorage& s, u32 experts, u32 round, u32 warp, u32 lane) {
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) equal += key[j] == bound ? 1u << j : 0;
-    const u32 missing = shape::kTopK - above;
-    if (device::count_bits(device::ballot(equal != 0)) == missing && device::all((equal & (equal - 1)) == 0)) {
-        chosen |= equal;
-    } else {
-        u32 taken = count_before<schedule::kLaneExperts>(device::count_bits(equal), lane);
-#pragma unroll 1
-        for (; equal && taken < missing; ++taken, equal &= equal - 1) chosen |= equal & (0 - equal);
+    for (u32 i = 0; i < schedule::kLaneWords; ++i) {
+        const u32 bytes = (experts >> 4 * i & 15) * 0x00204081u & 0x01010101u;  // bit k to byte k
+        u32& noted = s.routing.chosen[warp][lane][i];
+        noted = round ? noted | bytes << round : bytes;
     }
-#pragma unroll 1
-    for (u32 left = chosen; left; left &= left - 1) {
-        device::shared_atomic_or(&s.expert_tokens[lane * schedule::kLaneExperts + device::lowest_bit(left)], 1u << token);
-    }
-    device::sync_warp();
-    return chosen;
 }
 
 // Routing weights of one token, off the critical path. One warp.
@@ -2279,26 +2337,73 @@ MONOMOE_DEVICE u32 first_of_columns(u32 tokens) {
     return schedule::kTokenTiles == 1 ? tokens : tokens & ~(tokens << 8 | tokens << 16 | tokens << 24);
 }
 
-// Makes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
-//   Reads     expert_tokens
-//   Writes    active (experts and tokens), active_count
-//   Waits on  routed
-//   Signals   listed
-MONOMOE_DEVICE void list_experts(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
-    device::mbarrier_wait(&s.barrier.routed, 0);
-    const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
-    u32 tokens[schedule::kLaneExperts];
-    u32 mine = 0;
-#pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        tokens[j] = s.expert_tokens[lane * schedule::kLaneExperts + j];
-        for (u32 left = tokens[j]; left; left ^= first_of_columns(left)) ++mine;
+// The turns of the experts of one lane: what the list of active experts is made of. The producer warp.
+struct LaneTurns {
+    u32 tokens[schedule::kLaneExperts];  // of each expert
+    u32 before = 0;                      // turns of the lanes before this one
+    u32 count = 0;
+
+    // Their number for an expert with these tokens.
+    MONOMOE_DEVICE static u32 turns(u32 tokens) {
+        if (schedule::kTokenTiles == 1) return tokens != 0;
+        u32 count = 0;
+        for (; tokens; tokens ^= first_of_columns(tokens)) ++count;
+        return count;
     }
-    u32 position = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(mine, lane);
-    if (lane == 31) s.active_count = position + mine + shape::kSharedExperts * tiles;
+
+    //   Reads     chosen
+    //   Writes    -
+    //   Waits on  routed
+    //   Signals   -
+    MONOMOE_DEVICE LaneTurns(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
+        device::mbarrier_wait(&s.barrier.routed, 0);
+        u32 columns[schedule::kTokenTiles][schedule::kLaneWords] = {};  // by tile of tokens, a byte for each expert
+#pragma unroll
+        for (u32 column = 0; column < schedule::kColumns; ++column) {
+#pragma unroll
+            for (u32 i = 0; i < schedule::kLaneWords; ++i) {
+                const u32 chosen = column < tokens_of_launch ? s.routing.chosen[column][lane][i] : 0;
+#pragma unroll
+                for (u32 t = 0; t < schedule::kTokenTiles; ++t) columns[t][i] |= (chosen >> t & 0x01010101u) << column;
+            }
+        }
+#pragma unroll
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            tokens[j] = 0;
+#pragma unroll
+            for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
+                tokens[j] |= (columns[t][j / 4] >> j % 4 * 8 & 0xff) << schedule::kColumns * t;
+            }
+            count += turns(tokens[j]);
+        }
+        before = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
+    }
+
+    // The routed expert at this position of the list; one behind the last if there is none.
+    MONOMOE_DEVICE u32 expert_at(u32 position, u32 lane) const {
+        u32 expert = shape::kExperts, first = before;
+#pragma unroll
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            const u32 mine = turns(tokens[j]);
+            if (position - first < mine) expert = lane * schedule::kLaneExperts + j;
+            first += mine;
+        }
+        return device::reduce_min(expert);
+    }
+};
+
+// Writes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
+//   Reads     -
+//   Writes    active (experts and tokens), active_count
+//   Waits on  -
+//   Signals   listed
+MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, u32 tokens_of_launch, u32 lane) {
+    const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
+    u32 position = lane_turns.before;
+    if (lane == 31) s.active_count = position + lane_turns.count + shape::kSharedExperts * tiles;
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        for (u32 left = tokens[j]; left; left ^= first_of_columns(left)) {
+        for (u32 left = lane_turns.tokens[j]; left; left ^= first_of_columns(left)) {
             s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
             s.active[position].tokens = first_of_columns(left);
             ++position;
@@ -2326,7 +2431,7 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
     for (u32 first = 0; first < s.active_count; first += 32) {
         const bool valid = first + lane < s.active_count;
         const u32 mine = valid ? device::count_bits(s.active[first + lane].tokens) : 0;
-        const u32 before = count_before<schedule::kTokenTile>(mine, lane);
+        const u32 before = count_before<schedule::kColumns>(mine, lane);
         if (valid) s.active[first + lane].first_row = static_cast<u16>(row + before);
         row += device::reduce_add(mine);
     }
@@ -2337,7 +2442,7 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
 
 
 
-static_assert(sizeof(SharedStorage) == 206080, "the generator and the kernel agree on shared memory");
+static_assert(sizeof(SharedStorage) == 205056, "the generator and the kernel agree on shared memory");
 
 // Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
 // quantize h (unless it quantizes: the former copy the input, the latter round h); 16 and 17 publish h; the last one requests weights.
@@ -2346,43 +2451,114 @@ constexpr u32 kFirstEpilogueWarp = kFirstRequantWarp + schedule::kRequantWarps;
 constexpr u32 kProducerWarp = kFirstEpilogueWarp + schedule::kEpilogueWarps;
 static_assert((kProducerWarp + 1) * 32 == schedule::kThreads, "every warp has a role");
 
+// The MMA warps make the barriers and an epilogue warp reads the header: to start, they need nobody else.
+constexpr u32 kEpochThreads = (schedule::kMmaWarps + 1) * 32;
+
 constexpr u32 kRoutingRounds = (schedule::kTokenTile + schedule::kRequantWarps - 1) / schedule::kRequantWarps;
 
-// One thread of each warp: initialising a barrier takes its time, so the warps share them.
+// What the kernel ahead may have written is read behind this. Every warp.
+MONOMOE_DEVICE void await_inputs() {
+    if constexpr (schedule::kPdl) {
+        device::wait_for_prerequisites();
+        device::launch_dependents();
+    }
+}
+
+// One lane of each MMA warp: initialising a barrier takes its time, so the warps share them.
 MONOMOE_DEVICE void init_barriers(SharedStorage& s, u32 tokens, u32 warp) {
 #pragma unroll 1
-    for (u32 i = warp; i < Barriers::kCount; i += schedule::kThreads / 32) {
+    for (u32 i = warp; i < Barriers::kCount; i += schedule::kMmaWarps) {
         device::mbarrier_init(reinterpret_cast<device::Mbarrier*>(&s.barrier) + i, Barriers::arrivals(i, tokens));
     }
     device::mbarrier_init_fence();
 }
 
-// Selects the experts of tokens warp, warp + 8, ... One requant warp that has a token.
-MONOMOE_DEVICE void select(const Args& args, SharedStorage& s, Tracer& trace, LaneLogits& logits, u32 (&chosen)[kRoutingRounds],
-                           u32 warp, u32 lane) {
+// Selects the experts of tokens warp, warp + 8, ..., then their weights, for which nobody waits yet.
+struct TokenRoutes {
+    u32 experts[kRoutingRounds];
+
+    MONOMOE_DEVICE static u32 token(u32 warp, u32 round) { return warp + round * schedule::kRequantWarps; }
+
+    MONOMOE_DEVICE void select(const Args& args, const SharedStorage& s, u32 warp, u32 lane) {
 #pragma unroll
-    for (u32 round = 0; round < kRoutingRounds; ++round) {
-        const u32 token = warp + round * schedule::kRequantWarps;
-        if (token >= args.tokens) break;
-        if (round || schedule::kRouterWeight) logits = logits_of(args, s, token, lane);
-        chosen[round] = select_experts(s, logits, token, lane);
+        for (u32 round = 0; round < kRoutingRounds; ++round) {
+            if (token(warp, round) < args.tokens) experts[round] = select_experts(logits_of(args, s, token(warp, round), lane), lane);
+        }
     }
-    if (lane == 0) device::mbarrier_arrive(&s.barrier.routed);
-    trace.mark(Event::kRouted);
+    MONOMOE_DEVICE void note(const Args& args, SharedStorage& s, u32 warp, u32 lane) const {
+#pragma unroll
+        for (u32 round = 0; round < kRoutingRounds; ++round) {
+            if (token(warp, round) < args.tokens) note_experts(s, experts[round], round, warp, lane);
+        }
+        device::sync_warp();
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.routed);
+    }
+    MONOMOE_DEVICE void weigh(const Args& args, SharedStorage& s, u32 warp, u32 lane) const {
+#pragma unroll
+        for (u32 round = 0; round < kRoutingRounds; ++round) {
+            if (token(warp, round) < args.tokens) weigh_experts(args, s, experts[round], token(warp, round), lane);
+        }
+        device::sync_warp();
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.weighted);
+    }
+};
+
+// A requant warp.
+MONOMOE_DEVICE void route_then_requantize(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 warp, u32 lane) {
+    await_inputs();
+    const bool routes = warp < args.tokens;
+    TokenRoutes tokens;
+    if (routes && !schedule::kRouterWeight) tokens.select(args, s, warp, lane);
+    device::sync_named(NamedBarrier::kMade, schedule::kThreads);
+    trace.mark(Event::kSynced);
+    if (routes && schedule::kRouterWeight) tokens.select(args, s, warp, lane);
+    if (routes) {
+        tokens.note(args, s, warp, lane);
+        trace.mark(Event::kRouted);
+    }
+    if constexpr (shape::quantizes()) receive_inputs(args, s, warp, lane);
+    trace.mark(Event::kReceived);
+    if (routes) tokens.weigh(args, s, warp, lane);
+    device::mbarrier_wait(&s.barrier.listed, 0);
+    device::mbarrier_wait(&s.barrier.weighted, 0);
+    device::mbarrier_wait(&s.barrier.numbered, 0);
+    device::mbarrier_wait(&s.barrier.up_ending, 0);  // polling earlier would only compete with the weight stream
+    requantize(args, s, trace, cta, warp, lane);
 }
 
-// And their weights, which nobody waits for yet.
-MONOMOE_DEVICE void weigh(const Args& args, SharedStorage& s, const u32 (&chosen)[kRoutingRounds], u32 warp, u32 lane) {
-#pragma unroll
-    for (u32 round = 0; round < kRoutingRounds; ++round) {
-        const u32 token = warp + round * schedule::kRequantWarps;
-        if (token < args.tokens) weigh_experts(args, s, chosen[round], token, lane);
-    }
-    device::sync_warp();
-    if (lane == 0) device::mbarrier_arrive(&s.barrier.weighted);
+// The producer warp.
+MONOMOE_DEVICE void list_then_stream(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 lane) {
+    await_inputs();
+    device::sync_named(NamedBarrier::kMade, schedule::kThreads);
+    trace.mark(Event::kSynced);
+    const LaneTurns turns(s, args.tokens, lane);
+    const u32 expert = turns.expert_at(UpUnit::first(cta).expert(), lane);
+    const bool early = expert < shape::kExperts;
+    if (early && device::elect()) stream_early(args, s, trace, cta, expert);
+    list_experts(s, turns, args.tokens, lane);
+    trace.mark(Event::kListed);
+    if (device::elect()) stream_weights(args, s, trace, cta, early);
 }
 
-MONOMOE_DEVICE void multiply(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 warp, u32 lane) {
+// An MMA warp.
+MONOMOE_DEVICE void quantize_then_multiply(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 warp, u32 lane) {
+    InputPair pair = InputPair::first(cta, warp);
+    // Without programmatic launch the first inputs travel while the barriers are made.
+    if (schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);
+    await_inputs();
+    if constexpr (shape::quantizes()) pair.load(args, lane);
+    if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);
+    device::arrive_named(NamedBarrier::kMade, schedule::kThreads);
+    device::sync_named(NamedBarrier::kEpoch, kEpochThreads);
+    trace.mark(Event::kSynced);
+    if constexpr (shape::quantizes()) {
+        quantize_inputs(args, s, pair, lane);
+    } else {
+        copy_inputs(args, s, warp, lane);
+    }
+    trace.mark(Event::kQuantized);
+    device::mbarrier_wait(&s.barrier.listed, 0);
+
     RingReader ring;
     const u32 units = up_project(args, s, ring, trace, cta, warp, lane);
     const DownShare share = DownShare::of(cta, s.active_count);
@@ -2394,6 +2570,25 @@ MONOMOE_DEVICE void multiply(const Args& args, SharedStorage& s, Tracer& trace, 
     trace.mark(Event::kStored);
 }
 
+// An epilogue warp. The first one reads the header, closes the epoch and numbers the rows of h.
+MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 which, u32 lane) {
+    await_inputs();
+    if (which == 0) {
+        if (lane == 0) open_epoch(args, s);
+        device::arrive_named(NamedBarrier::kMade, schedule::kThreads);
+        device::sync_named(NamedBarrier::kEpoch, kEpochThreads);
+        if (lane == 0) close_epoch(args, s);
+    } else {
+        device::sync_named(NamedBarrier::kMade, schedule::kThreads);
+    }
+    trace.mark(Event::kSynced);
+    clear_other_half(args, s, cta, which * 32 + lane, schedule::kEpilogueWarps * 32);
+    device::mbarrier_wait(&s.barrier.listed, 0);
+    if (which == 0) number_rows(s, lane);
+    device::mbarrier_wait(&s.barrier.numbered, 0);
+    publish_h(args, s, trace, cta, which, lane);
+}
+
 MONOMOE_KERNEL(schedule::kThreads)
 monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens
@@ -2401,55 +2596,16 @@ monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5(const device::Bf16* x, const sh
     const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,
         nullptr};
     SharedStorage& s = device::shared_storage<SharedStorage>();
-    const u32 thread = device::thread_index(), warp = thread / 32, lane = thread % 32, cta = device::cta_index();
+    const u32 warp = device::thread_index() / 32, lane = device::thread_index() % 32, cta = device::cta_index();
     Tracer trace(args, cta, warp, lane);
-
-    // The first inputs of a warp travel while the barriers are made.
-    const bool requant = warp >= kFirstRequantWarp && warp < kFirstEpilogueWarp;
-    const bool routes = requant && warp - kFirstRequantWarp < tokens;
-    LaneLogits lane_logits;
-    if (routes && !schedule::kRouterWeight) lane_logits = load_logits(args, warp - kFirstRequantWarp, lane);
-    InputPair pair = InputPair::first(cta, warp);
-    if (shape::quantizes() && warp < kFirstRequantWarp) pair.load(args, lane);
-    const bool keeps_epoch = thread == kFirstEpilogueWarp * 32;
-    if (keeps_epoch) open_epoch(args, s);
-    if (lane == 0) init_barriers(s, tokens, warp);
-    for (u32 i = thread; i < 32 * schedule::kLaneExperts; i += schedule::kThreads) s.expert_tokens[i] = 0;
-    device::sync_cta();
-    trace.mark(Event::kSynced);
-
+    // Routing last: the compiler lays the last branch out first, next to the entry, and the stream waits for routing.
     if (warp < kFirstRequantWarp) {
-        if constexpr (shape::quantizes()) {
-            quantize_inputs(args, s, pair, lane);
-        } else {
-            copy_inputs(args, s, warp, lane);
-        }
-        trace.mark(Event::kQuantized);
-        device::mbarrier_wait(&s.barrier.listed, 0);
-        multiply(args, s, trace, cta, warp, lane);
-    } else if (requant) {
-        const u32 which = warp - kFirstRequantWarp;
-        u32 chosen[kRoutingRounds];
-        if (routes) select(args, s, trace, lane_logits, chosen, which, lane);
-        if constexpr (shape::quantizes()) receive_inputs(args, s, which, lane);
-        trace.mark(Event::kReceived);
-        if (routes) weigh(args, s, chosen, which, lane);
-        device::mbarrier_wait(&s.barrier.listed, 0);
-        device::mbarrier_wait(&s.barrier.weighted, 0);
-        device::mbarrier_wait(&s.barrier.numbered, 0);
-        device::mbarrier_wait(&s.barrier.up_ending, 0);  // polling earlier would only compete with the weight stream
-        requantize(args, s, trace, cta, which, lane);
-    } else if (warp < kProducerWarp) {
-        if (keeps_epoch) close_epoch(args, s);
-        clear_other_half(args, s, cta, thread - kFirstEpilogueWarp * 32, schedule::kEpilogueWarps * 32);
-        device::mbarrier_wait(&s.barrier.listed, 0);
-        if (warp == kFirstEpilogueWarp) number_rows(s, lane);
-        device::mbarrier_wait(&s.barrier.numbered, 0);
-        publish_h(args, s, trace, cta, warp - kFirstEpilogueWarp, lane);
+        quantize_then_multiply(args, s, trace, cta, warp, lane);
+    } else if (warp >= kFirstEpilogueWarp && warp < kProducerWarp) {
+        clear_then_publish(args, s, trace, cta, warp - kFirstEpilogueWarp, lane);
+    } else if (warp == kProducerWarp) {
+        list_then_stream(args, s, trace, cta, lane);
     } else {
-        RingWriter ring(s);
-        list_experts(s, tokens, lane);
-        trace.mark(Event::kListed);
-        if (device::elect()) stream_weights(args, s, ring, trace, cta);
+        route_then_requantize(args, s, trace, cta, warp - kFirstRequantWarp, lane);
     }
 }

@@ -110,217 +110,429 @@ struct Gpu {
 inline constexpr Gpu kGpu = {"NVIDIA H200", 132, 9, 0, 232448};
 
 inline constexpr Shape kShapes[] = {
+    {"deepseek-v3-tp16", 7168, 128, 256, 8, Scoring::kSigmoid, true, true,
+        8, 4, 2.5f, Number::kFloat32, 0, false},
+    {"deepseek-v3-tp8", 7168, 256, 256, 8, Scoring::kSigmoid, true, true,
+        8, 4, 2.5f, Number::kFloat32, 0, false},
+    {"deepseek-v3.1-tp8-bf16", 7168, 256, 256, 8, Scoring::kSigmoid, true, true,
+        8, 4, 2.5f, Number::kFloat32, 0, false},
     {"deepseek-v3.1-tp8", 7168, 256, 256, 8, Scoring::kSigmoid, true, true,
         8, 4, 2.5f, Number::kFloat32, 0, false},
+    {"glm-4.5-air", 4096, 1408, 128, 8, Scoring::kSigmoid, true, true,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"glm-5.2-tp8-bf16", 6144, 256, 256, 8, Scoring::kSigmoid, true, true,
+        1, 1, 2.5f, Number::kFloat32, 0, false},
     {"glm-5.2-tp8", 6144, 256, 256, 8, Scoring::kSigmoid, true, true,
         1, 1, 2.5f, Number::kFloat32, 0, false},
+    {"kimi-k2-tp8", 7168, 256, 384, 8, Scoring::kSigmoid, true, true,
+        1, 1, 2.827f, Number::kFloat32, 0, false},
+    {"minimax-m2", 3072, 1536, 256, 8, Scoring::kSigmoid, true, true,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"mixtral-8x7b-fp8-tp8", 4096, 1792, 8, 2, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"qwen3-235b-a22b", 4096, 1536, 128, 8, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"qwen3-235b-a22b-tp2", 4096, 768, 128, 8, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"qwen3-235b-a22b-tp4", 4096, 384, 128, 8, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"qwen3-30b-a3b", 2048, 768, 128, 8, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"qwen3-next-80b-a3b", 2048, 512, 512, 10, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"qwen3.5-122b-bf16", 3072, 1024, 256, 8, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
     {"qwen3.5-122b", 3072, 1024, 256, 8, Scoring::kSoftmax, true, false,
         1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"qwen3.5-35b-bf16", 2048, 512, 256, 8, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
     {"qwen3.5-35b", 2048, 512, 256, 8, Scoring::kSoftmax, true, false,
+        1, 1, 1.0f, Number::kFloat32, 0, false},
+    {"toy", 256, 128, 8, 2, Scoring::kSoftmax, true, false,
         1, 1, 1.0f, Number::kFloat32, 0, false},
 };
 
 inline constexpr Kernel kKernels[] = {
+    {"deepseek-v3-tp16-t8-g128-u16x1024x4-d112x128x3.cubin",
+        "0e143fba647983926e2ac9eb963841c5f3122214de5dce204a0ad6409b6e42c4",
+        "monomoe_deepseek_v3_tp16_t8_g128_u16x1024x4_d112x128x3",
+        0, {128, 16, 1024, 112, 128, 4, 3}, 8, 128, 608, 147200, 92, 97280, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
+        "ef577c3a9cd864dce5e4277187c216858d5e0d77174b0979f0a3890ec4675d42",
+        "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x6_d56x256x3",
+        1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d56x256x2.cubin",
+        "1ba380a4a3850197ae52998a300a2600212d3c2754c2b4a965d2b987b87b0542",
+        "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d56x256x2",
+        2, {128, 32, 1024, 56, 256, 4, 2}, 8, 128, 608, 224128, 91, 294912, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t16-g132-u32x1024x4-d112x256x4.cubin",
-        "2dbb62ceb79d3319d318d4f387e6d2d27c706a08df82a35b1ed703f5e9aebcfa",
+        "43f7a720b6efb6117c7fa9518dc1040436a399bc347fa0ef4752e32c4a74705d",
         "monomoe_deepseek_v3_1_tp8_t16_g132_u32x1024x4_d112x256x4",
-        0, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 217216, 92, 260096, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t32-g128-u16x1024x5-d64x256x5.cubin",
-        "066a4656c16f2047007b258d09e916f26a1f83b5d986cbf1d36f61bdb70e3354",
-        "monomoe_deepseek_v3_1_tp8_t32_g128_u16x1024x5_d64x256x5",
-        0, {128, 16, 1024, 64, 256, 5, 5}, 32, 128, 608, 230272, 96, 1437696, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x5.cubin",
-        "ae1c3657d91c08ab0fe41dacae7a1e1ddf4dcc9668daf95ef4537813c476f1e2",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x5",
-        0, {128, 32, 1024, 112, 256, 5, 5}, 8, 128, 608, 173056, 90, 130048, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2.cubin",
-        "73a45ad32c13bee88820c97f1d7d24d8568e6d6ceff7784a4b3d3e31b3921485",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2",
-        0, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 173056, 93, 359424, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3-raw.cubin",
-        "513a520e219fb8f40dc03f504aa48a932c184f1cf46a83cc300bb341fa2f565b",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3_raw",
-        0, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 189440, 96, 359424, Layout::kRaw, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x4.cubin",
-        "648a3a0aee76b8d1a786a846221f60e78464b08f4403930446e2c8daf480b789",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x4",
-        0, {128, 32, 1024, 64, 256, 6, 4}, 8, 128, 608, 206336, 94, 359424, Layout::kPacked, Router::kLogits, false},
+        3, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 216192, 85, 260096, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t32-g128-u16x1024x4-d64x256x5.cubin",
+        "95290e3f882e738767f6dad63e9491d8c7574f37bb99149400ac1d9e9ea99f85",
+        "monomoe_deepseek_v3_1_tp8_t32_g128_u16x1024x4_d64x256x5",
+        3, {128, 16, 1024, 64, 256, 4, 5}, 32, 128, 608, 208768, 96, 1437696, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4-raw.cubin",
+        "b5bd7a97bee8c9b794ecdf679d1c75929f374aaa3b9aba31161366e0bda8bd25",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4_raw",
+        3, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 172032, 90, 130048, Layout::kRaw, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
+        "5bb1d32967d5827756f5fb81cb2d8c459e31e094f3fdcb5d34d81657be7c91cb",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3",
+        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3-router.cubin",
+        "6e7746851d4aaba1926d508e479906b056e4ad80e4e47ffc2dce3e6f0e014dd2",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3_router",
+        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 95, 367616, Layout::kPacked, Router::kWeight, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x4-raw.cubin",
-        "3d6716d14ff7447ef8f8c1bed8a9566c331b9d87a99f881475de35aeca59f371",
+        "bc6f9bbe490fd63592d9ed54cea7f416d98018c75067f533a36620d6f9732768",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x4_raw",
-        0, {128, 32, 1024, 64, 256, 6, 4}, 8, 128, 608, 206336, 92, 359424, Layout::kRaw, Router::kLogits, false},
+        3, {128, 32, 1024, 64, 256, 6, 4}, 8, 128, 608, 205312, 91, 359424, Layout::kRaw, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4.cubin",
-        "2bb67ded8bd6b5016837413059f9ae3e7de8df83455d488483c56460a244d716",
+        "55bda363edca4fe3f5c6509ca209a342de5b92214f9b3813a7f2def02326f011",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4",
-        0, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 222720, 94, 359424, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 84, 359424, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4-pdl.cubin",
+        "4e96725c6c97706cb2b2b4352ba3c56d89209bbdfa5eb33c734289c5d585e20b",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_pdl",
+        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 84, 359424, Layout::kPacked, Router::kLogits, true},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4-raw.cubin",
+        "9f8c3dc4fe40bcbd3b8857dce717e2fa3eebee85590c08978d7a123acc4b4428",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_raw",
+        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 91, 359424, Layout::kRaw, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4-router.cubin",
+        "b592c3d1f622ec9ee1352bc861f311a2a039b3bf4308c4e8b5fe18e74fa51784",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_router",
+        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 95, 367616, Layout::kPacked, Router::kWeight, false},
+    {"glm-4.5-air-t8-g128-u176x2048x3-d128x1408x2.cubin",
+        "52aca45d4042f9bbebda88cec2c3f4053c5a0d6096b17daec56f5081a3161d8a",
+        "monomoe_glm_4_5_air_t8_g128_u176x2048x3_d128x1408x2",
+        4, {128, 176, 2048, 128, 1408, 3, 2}, 8, 128, 608, 170240, 91, 397312, Layout::kPacked, Router::kLogits, false},
+    {"glm-4.5-air-t8-g128-u88x1024x4-d128x1408x3.cubin",
+        "a9b7879ff6914f8b6554e1f2742e907a6678b366fa3c8fa4ae690e3b6dd7ed2b",
+        "monomoe_glm_4_5_air_t8_g128_u88x1024x4_d128x1408x3",
+        4, {128, 88, 1024, 128, 1408, 4, 3}, 8, 128, 608, 211200, 96, 397312, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-bf16-t8-g128-u32x1024x5-d96x256x5.cubin",
+        "74c5510d535534c7f1349f705a80b11748a9e5bd29ae1b49af8a35c205a4ee63",
+        "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x5_d96x256x5",
+        5, {128, 32, 1024, 96, 256, 5, 5}, 8, 128, 608, 224128, 75, 65536, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t16-g132-u32x1024x5-d64x256x3.cubin",
-        "cd51b03393b02c6cd45739dc39851d2a010e5e800958fe3406cd5f250efe0bb3",
+        "6a3493abba7aa70d96def003ae9ecbf5c06cb7f0f46db3124f5b637b4dbc4014",
         "monomoe_glm_5_2_tp8_t16_g132_u32x1024x5_d64x256x3",
-        1, {132, 32, 1024, 64, 256, 5, 3}, 16, 132, 608, 225408, 91, 634880, Layout::kPacked, Router::kLogits, false},
+        6, {132, 32, 1024, 64, 256, 5, 3}, 16, 132, 608, 224384, 96, 634880, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t32-g128-u16x1024x4-d64x256x4.cubin",
-        "aa7b2b723a4932d6d232db33707dcd09ff113350b20e25dc394c0e04c51da64a",
+        "ead3818d7fdd898f89405ab0387dd13f406e9df62bacd39424c3bad4509e0bfe",
         "monomoe_glm_5_2_tp8_t32_g128_u16x1024x4_d64x256x4",
-        1, {128, 16, 1024, 64, 256, 4, 4}, 32, 128, 608, 196480, 96, 1269760, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x4-d96x256x4.cubin",
-        "7690382d8b7c7e6ca8996ba703c683977b4102256d1912942bb25e4a5ecd4b2d",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x4_d96x256x4",
-        1, {128, 32, 1024, 96, 256, 4, 4}, 8, 128, 608, 148224, 90, 120832, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x4-d96x256x4-raw.cubin",
-        "cfd31462da82db0c22cc5b858b398c1925651919dae71f35e8e750497e6ae6cc",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x4_d96x256x4_raw",
-        1, {128, 32, 1024, 96, 256, 4, 4}, 8, 128, 608, 148224, 90, 120832, Layout::kRaw, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x4-d96x256x4-router.cubin",
-        "87e575766ecf3f78ce2b1a75ad8c9603ed5ac58e2bc4570f3ca7123676a1f186",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x4_d96x256x4_router",
-        1, {128, 32, 1024, 96, 256, 4, 4}, 8, 128, 608, 148224, 95, 129024, Layout::kPacked, Router::kWeight, false},
+        6, {128, 16, 1024, 64, 256, 4, 4}, 32, 128, 608, 195456, 96, 1269760, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5.cubin",
-        "3c56b3643bca77b99c26692332875b477fbc420ca8f8e42efa79706eaf736958",
+        "0e50edeb6be1e1622eedbab4cd5084f8c6b280dba42d6bf98685fff29d92d216",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5",
-        1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 94, 317440, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5-raw.cubin",
-        "565cb26b3f7a4fbcb725d339462349b573d3fa380dce87ea8d26dc7034330690",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5_raw",
-        1, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 206080, 92, 317440, Layout::kRaw, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g132-u32x1024x6-d64x256x5.cubin",
-        "f9bb3dd444cca1c0834573d0f338587f0a228bf0e21e8856f74c28c5b403f926",
-        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x6_d64x256x5",
-        1, {132, 32, 1024, 64, 256, 6, 5}, 8, 132, 608, 206080, 94, 317440, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6.cubin",
-        "d9336583c6d3f326fae92f7e51742eaef22a9f42a13baaf0c82ba9caecaebb7e",
-        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6",
-        1, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 230656, 94, 317440, Layout::kPacked, Router::kLogits, false},
+        6, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 205056, 84, 317440, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x5.cubin",
+        "a640b6ffda16f4b05b61033ba6ea6e090bcc5032560e65540f599dc156dfcdd9",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x5",
+        6, {128, 32, 1024, 64, 256, 8, 5}, 8, 128, 608, 213248, 84, 317440, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x5-pdl.cubin",
+        "55e7c1c589bb85cc0c8d6226ee43acf59642e31d50455583cf032f9feb3e0459",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x5_pdl",
+        6, {128, 32, 1024, 64, 256, 8, 5}, 8, 128, 608, 213248, 84, 317440, Layout::kPacked, Router::kLogits, true},
+    {"glm-5.2-tp8-t8-g128-u32x2048x3-d48x256x3-raw.cubin",
+        "780c8824b1fe4e39d12f96e514dafdf594a1a54bffd4102957acb377e06090dd",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d48x256x3_raw",
+        6, {128, 32, 2048, 48, 256, 3, 3}, 8, 128, 608, 179968, 96, 317440, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4-raw.cubin",
+        "1919ef7bf666dbceb835dc9ee8a7b111f9d7b3da6fe765eb2f2b28e16ab55e70",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4_raw",
+        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 213248, 96, 317440, Layout::kRaw, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6-raw.cubin",
-        "322b9a651bcdab3251cbfeeb3238d0771848ef7f49f1a0d31892899dce547fed",
+        "35f2593039a0e66d219b4eba6bc659b8040f4fe3f2720eab30c673dac9ae0cc7",
         "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6_raw",
-        1, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 230656, 92, 317440, Layout::kRaw, Router::kLogits, false},
+        6, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 229632, 91, 317440, Layout::kRaw, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6-router.cubin",
-        "4f6a3f17bd953e2f6e8c06acbfcb59e9d08760e6f9817af11ce87df75a4966f5",
+        "82e99d3874886bc46f9cd4e4c4abdcd67ccf674ee688c139cc32733fcb1ea8ee",
         "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6_router",
-        1, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 230656, 95, 325632, Layout::kPacked, Router::kWeight, false},
+        6, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 229632, 95, 325632, Layout::kPacked, Router::kWeight, false},
+    {"kimi-k2-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
+        "6e0b208a383cb2bf9aad833296f1330677adf48c25e8d2890b5632dd34d2f1ac",
+        "monomoe_kimi_k2_tp8_t8_g128_u32x1024x6_d56x256x3",
+        7, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
+    {"minimax-m2-t8-g128-u192x1024x5-d64x512x4.cubin",
+        "0d40f25d3f9cd973ffaadf85ea204a7507010b80a556523b7b0123a54716ffb0",
+        "monomoe_minimax_m2_t8_g128_u192x1024x5_d64x512x4",
+        8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 160640, 87, 519168, Layout::kPacked, Router::kLogits, false},
+    {"mixtral-8x7b-fp8-tp8-t8-g128-u224x1024x4-d128x896x2.cubin",
+        "2a69e715ae71d466ac35509e25cb142a9c3ef10d6db2a48ca1ee0de372788b8c",
+        "monomoe_mixtral_8x7b_fp8_tp8_t8_g128_u224x1024x4_d128x896x2",
+        9, {128, 224, 1024, 128, 896, 4, 2}, 8, 128, 608, 139008, 90, 151552, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-235b-a22b-t8-g128-u96x1024x4-d64x512x4.cubin",
+        "3021d0321ba3f6255070157985d67e283f834c5572e686911075d9c76719c29f",
+        "monomoe_qwen3_235b_a22b_t8_g128_u96x1024x4_d64x512x4",
+        10, {128, 96, 1024, 64, 512, 4, 4}, 8, 128, 608, 209280, 96, 561152, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-235b-a22b-tp2-t8-g128-u48x1024x3-d128x768x3.cubin",
+        "3b5a55356cd25ba6a275fea872ac2f8ce7f239eead056d3858117618215af9de",
+        "monomoe_qwen3_235b_a22b_tp2_t8_g128_u48x1024x3_d128x768x3",
+        11, {128, 48, 1024, 128, 768, 3, 3}, 8, 128, 608, 177536, 96, 233472, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-235b-a22b-tp2-t8-g128-u96x1024x5-d64x384x4.cubin",
+        "4b4ea90fac861389210c5b847817d967186d4582712591edc2af9cdfdb1844a6",
+        "monomoe_qwen3_235b_a22b_tp2_t8_g128_u96x1024x5_d64x384x4",
+        11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 169344, 85, 364544, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-235b-a22b-tp4-t8-g128-u48x1024x5-d64x384x4.cubin",
+        "9612c6f89d44cb96d036177b5b5fe5f074de66dcdaf8083bcbc117f1f9aec216",
+        "monomoe_qwen3_235b_a22b_tp4_t8_g128_u48x1024x5_d64x384x4",
+        12, {128, 48, 1024, 64, 384, 5, 4}, 8, 128, 608, 171520, 90, 266240, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-30b-a3b-t8-g128-u96x1024x4-d128x768x4.cubin",
+        "e184df6b94bc7f03ebd6b3ef4d7bc940bcc828d5aeb7d7b63aa3e7fdf02695bb",
+        "monomoe_qwen3_30b_a3b_t8_g128_u96x1024x4_d128x768x4",
+        13, {128, 96, 1024, 128, 768, 4, 4}, 8, 128, 608, 119680, 86, 215040, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-30b-a3b-t8-g128-u96x1024x5-d64x384x5.cubin",
+        "34f85009e60845efa1c4bd7dfbfeafa0f36c550261b962b5f462b13dc1ef1ada",
+        "monomoe_qwen3_30b_a3b_t8_g128_u96x1024x5_d64x384x5",
+        13, {128, 96, 1024, 64, 384, 5, 5}, 8, 128, 608, 136064, 86, 280576, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d64x512x4.cubin",
+        "0d89d27b2ff26825141e0d73bbfa22e309bc6bc7a4dcaffa02bc5c280363fc6d",
+        "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d64x512x4",
+        14, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 130432, 82, 247808, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-bf16-t8-g128-u128x1024x5-d64x512x4.cubin",
+        "28dcbea437d043175a6c6bc5b47caf1a836c394a7a8ca131b0e4749e7ca7be99",
+        "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x5_d64x512x4",
+        15, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 225152, 96, 360448, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t16-g132-u64x1024x3-d64x512x4.cubin",
-        "6c65221fc91dea250c4dcb991e2a01707474badbf4a6ce8c7a4639f2f4aab17b",
+        "ae13139532d31a6cb21f6bd17cc3cf450cf4abd65912291b32ca83a019dcd594",
         "monomoe_qwen3_5_122b_t16_g132_u64x1024x3_d64x512x4",
-        2, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 206336, 96, 776192, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t32-g132-u128x1024x3-d64x512x2.cubin",
-        "70c5e784d257151ab8ba8fb5b7907dcb022988b232fef1b68f1be0c550b378fd",
-        "monomoe_qwen3_5_122b_t32_g132_u128x1024x3_d64x512x2",
-        2, {132, 128, 1024, 64, 512, 3, 2}, 32, 132, 608, 227072, 96, 1552384, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4.cubin",
-        "95d18c30e60f07c22916add65abcfa68a1aaa170bdaba42106ee4eac6a53783e",
-        "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4",
-        2, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 203136, 96, 289792, Layout::kPacked, Router::kLogits, false},
+        16, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 205312, 96, 776192, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t32-g128-u128x1024x3-d64x512x2.cubin",
+        "fe1f618815cdfed7358a8cc1e10b98e2a615dee320341026a19778820364ae71",
+        "monomoe_qwen3_5_122b_t32_g128_u128x1024x3_d64x512x2",
+        16, {128, 128, 1024, 64, 512, 3, 2}, 32, 128, 608, 226048, 96, 1552384, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4.cubin",
+        "66236f488208725703c9e46647334103b00222d00bef41546b60402d2e83cc67",
+        "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4",
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 388096, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-pdl.cubin",
+        "2c13d306fcc160ba7155e3c36b51d40c06fb30044c9a7d78ccac4a1f720ce294",
+        "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_pdl",
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 388096, Layout::kPacked, Router::kLogits, true},
+    {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-router.cubin",
+        "5b7f51811906e96eca7d641f27b56d3522ffbab5db08f54062d00c92a9753cac",
+        "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_router",
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 396288, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-raw.cubin",
-        "152d5b2918ef0e91ab5225b0d114d41525caf9c705a3dc6eaa4a21fb46b54d24",
+        "053589d0adb3858e97bbc52f1d313ed2b5586770bae4c6c2c882a82704728d33",
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_raw",
-        2, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 203136, 96, 289792, Layout::kRaw, Router::kLogits, false},
+        16, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 202112, 96, 289792, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-router.cubin",
-        "b424f9782fc627bbe99840633d81886253d08fee2c2d51ed3be133afde61024a",
+        "ced43562a453bc15055873a489d7cbd3abad1e020eb7a4f493962eb065e621f6",
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_router",
-        2, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 203136, 96, 297984, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-122b-t8-g132-u128x1536x5-d96x1024x3.cubin",
-        "617274c65e9b7652117398fad81fb93f26efaabb8f74f785c92457e5c7dc95a0",
-        "monomoe_qwen3_5_122b_t8_g132_u128x1536x5_d96x1024x3",
-        2, {132, 128, 1536, 96, 1024, 5, 3}, 8, 132, 608, 203136, 96, 289792, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t16-g132-u32x512x4-d64x512x5.cubin",
-        "eb6530578dffaa05c1c87104b6bf5a97a39495e94aca77cab166b14a755323d2",
-        "monomoe_qwen3_5_35b_t16_g132_u32x512x4_d64x512x5",
-        3, {132, 32, 512, 64, 512, 4, 5}, 16, 132, 608, 166016, 92, 430080, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t32-g132-u64x1024x4-d64x512x4.cubin",
-        "d39cb13c1e99b9e535ca06a1fc8d8cda74644c2b3f7d724a67cf466d7d141bd5",
-        "monomoe_qwen3_5_35b_t32_g132_u64x1024x4_d64x512x4",
-        3, {132, 64, 1024, 64, 512, 4, 4}, 32, 132, 608, 194432, 94, 860160, Layout::kPacked, Router::kLogits, false},
+        16, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 202112, 96, 297984, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-35b-bf16-t8-g128-u32x512x4-d128x512x4.cubin",
+        "99a279ec51fa6216499106344980d4233a139158e31890a48d312a0180a940d7",
+        "monomoe_qwen3_5_35b_bf16_t8_g128_u32x512x4_d128x512x4",
+        17, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 175488, 69, 131072, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-bf16-t8-g128-u64x1024x4-d128x512x3.cubin",
+        "01d043fe2b05efa3f1aa5c53e59e278f093bffb7c72bc9f90cb9112ad08aa545",
+        "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x4_d128x512x3",
+        17, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 175488, 70, 131072, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t16-g132-u64x1024x5-d64x512x5.cubin",
+        "48223e6d0f34b0d20b4aaee0914a31f042df3ce72ca817959f11e0ce3449b9d5",
+        "monomoe_qwen3_5_35b_t16_g132_u64x1024x5_d64x512x5",
+        18, {132, 64, 1024, 64, 512, 5, 5}, 16, 132, 608, 164992, 86, 430080, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t32-g128-u64x2048x3-d64x512x6.cubin",
+        "738a5eca4ae09e6055bf2531af5ee0e4871c8a3687758db97e7111ff8c3a53d9",
+        "monomoe_qwen3_5_35b_t32_g128_u64x2048x3_d64x512x6",
+        18, {128, 64, 2048, 64, 512, 3, 6}, 32, 128, 608, 226176, 88, 860160, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4.cubin",
+        "9d81005ebf4534cf792d567e93f51d4b0e5ac4edeef86dba5b05dbc26e7d72ad",
+        "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4",
+        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 90, 149504, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4-pdl.cubin",
+        "1c0108697ea524a3423baf503d4d79225eaa9ca212bd338ceffeda80fbc4ac50",
+        "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_pdl",
+        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 90, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4-router.cubin",
-        "d8ffdd8957b8de33e3feb2e0351e2ba39aced62720f16269cab5e3dd3b159f23",
+        "fa4c98f42b2067c1e20c14f81e8058003d86fd37c23942ebdab120f55e06abd4",
         "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_router",
-        3, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 131328, 96, 157696, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "535cb58e6216d7c066dea6460dcccb6dff3e93bbe7575f37106bcb385e32acd3",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
-        3, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 92, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 96, 157696, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-pdl.cubin",
+        "a772cd4725ef9b68b75e3cf20717a9ac694fa2da1c9630249d6e0b7f6d11a3d0",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_pdl",
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 82, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-raw.cubin",
-        "6b3c7c1567bfcf84c3ac767ad31bef99f9c064743c48b40aa588ab94b22ff1ca",
+        "095f99f7b4bff5064eddeeb3e66f9dd5fcb388a6ad0b0842f9883e07b7541373",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_raw",
-        3, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 92, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 82, 149504, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-router.cubin",
-        "0f45b7ca7ea7d5c24381f51bdd4ce399ed79fff447490ab5670c8f15492099a9",
+        "f11dee69d5970f13653090279f791713176b562a057dbea557563dfa0cc71fdb",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_router",
-        3, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131328, 96, 157696, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4.cubin",
-        "f96e3cf92aa6e3ee3f21071b22873b9e9ddd9f6c6db7008e88003835319e865b",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4",
-        3, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 92, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 96, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-raw.cubin",
-        "95b136f6166e18fe9b48489579074399710dc260f524fdb69f4538b7563d141b",
+        "2134bbc76387e086d010f1ead67497976d586bbadfc0028f04fa5891a0cb1cda",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_raw",
-        3, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 92, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 82, 149504, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-router.cubin",
-        "154d45c5f6205b066a5f7ed2453c8fc723dc1c53cd390aa2ff6770661c71b3c7",
+        "e9f5ff60af1d8cf3f3b97e2ff5036ea73919e6c9015edf708206ddf0c75b42e3",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_router",
-        3, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 131328, 96, 157696, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-35b-t8-g132-u64x1024x5-d128x512x5.cubin",
-        "a45599515e9ebc3529197fc39f3848593f459edaf5cae950c64c9c365252b04e",
-        "monomoe_qwen3_5_35b_t8_g132_u64x1024x5_d128x512x5",
-        3, {132, 64, 1024, 128, 512, 5, 5}, 8, 132, 608, 147712, 94, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 96, 157696, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3.cubin",
+        "043bf121bfe7c1c211df36fbd254b4bfa5202c6cbe5bb91b03dc147c9e19a64f",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3",
+        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 130304, 82, 215040, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g132-u32x512x4-d128x512x4.cubin",
+        "a8389ce29b45d93366da46a5ed65f395fbbc1c996df96a828137c2c1bc7c4259",
+        "monomoe_qwen3_5_35b_t8_g132_u32x512x4_d128x512x4",
+        18, {132, 32, 512, 128, 512, 4, 4}, 8, 132, 608, 130304, 88, 149504, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g132-u32x512x4-d128x512x4-pdl.cubin",
+        "10fbcf99f3ea2a14dc35e29fe696bb876db7dd2a613d69779fc587b3d28a36d0",
+        "monomoe_qwen3_5_35b_t8_g132_u32x512x4_d128x512x4_pdl",
+        18, {132, 32, 512, 128, 512, 4, 4}, 8, 132, 608, 130304, 88, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g132-u64x1024x5-d128x512x5-raw.cubin",
-        "d763c20c03d592b35814be829d32fff670936e41cbf2f1861bc6a73f29424625",
+        "5dd6fbf6c7c18353b61794101f8b09e07fabd6bafd6e3acf4573083cb29bf071",
         "monomoe_qwen3_5_35b_t8_g132_u64x1024x5_d128x512x5_raw",
-        3, {132, 64, 1024, 128, 512, 5, 5}, 8, 132, 608, 147712, 92, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {132, 64, 1024, 128, 512, 5, 5}, 8, 132, 608, 146688, 82, 149504, Layout::kRaw, Router::kLogits, false},
+    {"toy-t8-g128-u4x256x3-d16x128x3.cubin",
+        "8dae3c111d69a55274286b5720ff7c694bfc1caff2ffb33c45f1b5b0166fdc86",
+        "monomoe_toy_t8_g128_u4x256x3_d16x128x3",
+        19, {128, 4, 256, 16, 128, 3, 3}, 8, 128, 608, 72960, 90, 67840, Layout::kPacked, Router::kLogits, false},
 };
 
 // Sorted by model, then by variant, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {3, 1, 8, 16.227},  // deepseek-v3.1-tp8, packed weights
-    {2, 2, 8, 25.023},  // deepseek-v3.1-tp8, packed weights
-    {5, 4, 8, 43.358},  // deepseek-v3.1-tp8, packed weights
-    {7, 8, 8, 75.537},  // deepseek-v3.1-tp8, packed weights
-    {0, 16, 16, 141.262},  // deepseek-v3.1-tp8, packed weights
-    {1, 32, 32, 233.888},  // deepseek-v3.1-tp8, packed weights
-    {4, 1, 8, 16.84},  // deepseek-v3.1-tp8, raw weights
-    {6, 2, 8, 26.148},  // deepseek-v3.1-tp8, raw weights
-    {6, 4, 8, 45.389},  // deepseek-v3.1-tp8, raw weights
-    {6, 8, 8, 78.455},  // deepseek-v3.1-tp8, raw weights
-    {10, 1, 8, 14.741},  // glm-5.2-tp8, packed weights
-    {15, 2, 8, 22.215},  // glm-5.2-tp8, packed weights
-    {13, 4, 8, 37.85},  // glm-5.2-tp8, packed weights
-    {16, 8, 8, 65.314},  // glm-5.2-tp8, packed weights
-    {8, 16, 16, 120.267},  // glm-5.2-tp8, packed weights
-    {9, 32, 32, 202.226},  // glm-5.2-tp8, packed weights
-    {12, 1, 8, 19.785},  // glm-5.2-tp8, packed weights, router inside
-    {12, 2, 8, 28.813},  // glm-5.2-tp8, packed weights, router inside
-    {12, 4, 8, 46.519},  // glm-5.2-tp8, packed weights, router inside
-    {18, 8, 8, 74.563},  // glm-5.2-tp8, packed weights, router inside
-    {11, 1, 8, 15.088},  // glm-5.2-tp8, raw weights
-    {14, 2, 8, 23.179},  // glm-5.2-tp8, raw weights
-    {14, 4, 8, 39.415},  // glm-5.2-tp8, raw weights
-    {17, 8, 8, 66.727},  // glm-5.2-tp8, raw weights
-    {24, 1, 8, 22.922},  // qwen3.5-122b, packed weights
-    {21, 2, 8, 37.403},  // qwen3.5-122b, packed weights
-    {21, 4, 8, 72.529},  // qwen3.5-122b, packed weights
-    {21, 8, 8, 131.383},  // qwen3.5-122b, packed weights
-    {19, 16, 16, 220.81},  // qwen3.5-122b, packed weights
-    {20, 32, 32, 397.879},  // qwen3.5-122b, packed weights
-    {23, 1, 8, 30.258},  // qwen3.5-122b, packed weights, router inside
-    {23, 2, 8, 48.34},  // qwen3.5-122b, packed weights, router inside
-    {23, 4, 8, 81.89},  // qwen3.5-122b, packed weights, router inside
-    {23, 8, 8, 143.128},  // qwen3.5-122b, packed weights, router inside
-    {22, 1, 8, 22.46},  // qwen3.5-122b, raw weights
-    {22, 2, 8, 38.991},  // qwen3.5-122b, raw weights
-    {22, 4, 8, 70.47},  // qwen3.5-122b, raw weights
-    {22, 8, 8, 125.966},  // qwen3.5-122b, raw weights
-    {28, 1, 8, 11.328},  // qwen3.5-35b, packed weights
-    {31, 2, 8, 16.329},  // qwen3.5-35b, packed weights
-    {31, 4, 8, 26.412},  // qwen3.5-35b, packed weights
-    {34, 8, 8, 44.859},  // qwen3.5-35b, packed weights
-    {25, 16, 16, 78.815},  // qwen3.5-35b, packed weights
-    {26, 32, 32, 130.478},  // qwen3.5-35b, packed weights
-    {30, 1, 8, 14.981},  // qwen3.5-35b, packed weights, router inside
-    {33, 2, 8, 20.717},  // qwen3.5-35b, packed weights, router inside
-    {27, 4, 8, 31.245},  // qwen3.5-35b, packed weights, router inside
-    {27, 8, 8, 51.01},  // qwen3.5-35b, packed weights, router inside
-    {29, 1, 8, 11.432},  // qwen3.5-35b, raw weights
-    {32, 2, 8, 17.024},  // qwen3.5-35b, raw weights
-    {32, 4, 8, 28.124},  // qwen3.5-35b, raw weights
-    {35, 8, 8, 48.036},  // qwen3.5-35b, raw weights
+    {0, 1, 8, 10.756},  // deepseek-v3-tp16, packed weights
+    {0, 2, 8, 15.574},  // deepseek-v3-tp16, packed weights
+    {0, 4, 8, 25.375},  // deepseek-v3-tp16, packed weights
+    {0, 8, 8, 44.87},  // deepseek-v3-tp16, packed weights
+    {1, 1, 8, 15.627},  // deepseek-v3-tp8, packed weights
+    {1, 2, 8, 24.899},  // deepseek-v3-tp8, packed weights
+    {1, 4, 8, 43.21},  // deepseek-v3-tp8, packed weights
+    {1, 8, 8, 77.13},  // deepseek-v3-tp8, packed weights
+    {6, 1, 8, 15.644},  // deepseek-v3.1-tp8, packed weights
+    {9, 2, 8, 24.139},  // deepseek-v3.1-tp8, packed weights
+    {9, 4, 8, 42.772},  // deepseek-v3.1-tp8, packed weights
+    {9, 8, 8, 75.662},  // deepseek-v3.1-tp8, packed weights
+    {3, 16, 16, 137.3},  // deepseek-v3.1-tp8, packed weights
+    {4, 32, 32, 239.19},  // deepseek-v3.1-tp8, packed weights
+    {10, 1, 8, 15.563},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {10, 2, 8, 24.416},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {10, 4, 8, 42.99},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {10, 8, 8, 76.686},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {7, 1, 8, 22.33},  // deepseek-v3.1-tp8, packed weights, router inside
+    {7, 2, 8, 32.622},  // deepseek-v3.1-tp8, packed weights, router inside
+    {12, 4, 8, 51.959},  // deepseek-v3.1-tp8, packed weights, router inside
+    {7, 8, 8, 87.273},  // deepseek-v3.1-tp8, packed weights, router inside
+    {5, 1, 8, 16.268},  // deepseek-v3.1-tp8, raw weights
+    {11, 2, 8, 25.299},  // deepseek-v3.1-tp8, raw weights
+    {8, 4, 8, 44.265},  // deepseek-v3.1-tp8, raw weights
+    {11, 8, 8, 77.721},  // deepseek-v3.1-tp8, raw weights
+    {2, 1, 8, 15.966},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 2, 8, 25.729},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 4, 8, 45.198},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 8, 8, 80.242},  // deepseek-v3.1-tp8-bf16, packed weights
+    {13, 1, 8, 35.626},  // glm-4.5-air, packed weights
+    {14, 2, 8, 65.379},  // glm-4.5-air, packed weights
+    {14, 4, 8, 117.903},  // glm-4.5-air, packed weights
+    {14, 8, 8, 205.704},  // glm-4.5-air, packed weights
+    {18, 1, 8, 14.2},  // glm-5.2-tp8, packed weights
+    {18, 2, 8, 21.651},  // glm-5.2-tp8, packed weights
+    {19, 4, 8, 37.212},  // glm-5.2-tp8, packed weights
+    {19, 8, 8, 65.538},  // glm-5.2-tp8, packed weights
+    {16, 16, 16, 119.407},  // glm-5.2-tp8, packed weights
+    {17, 32, 32, 205.859},  // glm-5.2-tp8, packed weights
+    {20, 1, 8, 13.643},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {20, 2, 8, 21.188},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {20, 4, 8, 37.294},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {20, 8, 8, 65.916},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {24, 1, 8, 19.947},  // glm-5.2-tp8, packed weights, router inside
+    {24, 2, 8, 28.98},  // glm-5.2-tp8, packed weights, router inside
+    {24, 4, 8, 45.215},  // glm-5.2-tp8, packed weights, router inside
+    {24, 8, 8, 73.453},  // glm-5.2-tp8, packed weights, router inside
+    {21, 1, 8, 14.406},  // glm-5.2-tp8, raw weights
+    {22, 2, 8, 22.233},  // glm-5.2-tp8, raw weights
+    {22, 4, 8, 38.093},  // glm-5.2-tp8, raw weights
+    {23, 8, 8, 66.359},  // glm-5.2-tp8, raw weights
+    {15, 1, 8, 14.675},  // glm-5.2-tp8-bf16, packed weights
+    {15, 2, 8, 22.729},  // glm-5.2-tp8-bf16, packed weights
+    {15, 4, 8, 40.496},  // glm-5.2-tp8-bf16, packed weights
+    {15, 8, 8, 72.202},  // glm-5.2-tp8-bf16, packed weights
+    {25, 1, 8, 15.465},  // kimi-k2-tp8, packed weights
+    {25, 2, 8, 24.837},  // kimi-k2-tp8, packed weights
+    {25, 4, 8, 43.713},  // kimi-k2-tp8, packed weights
+    {25, 8, 8, 79.468},  // kimi-k2-tp8, packed weights
+    {26, 1, 8, 29.965},  // minimax-m2, packed weights
+    {26, 2, 8, 54.126},  // minimax-m2, packed weights
+    {26, 4, 8, 101.195},  // minimax-m2, packed weights
+    {26, 8, 8, 184.924},  // minimax-m2, packed weights
+    {27, 1, 8, 16.287},  // mixtral-8x7b-fp8-tp8, packed weights
+    {27, 2, 8, 22.91},  // mixtral-8x7b-fp8-tp8, packed weights
+    {27, 4, 8, 33.4},  // mixtral-8x7b-fp8-tp8, packed weights
+    {27, 8, 8, 42.575},  // mixtral-8x7b-fp8-tp8, packed weights
+    {28, 1, 8, 37.364},  // qwen3-235b-a22b, packed weights
+    {28, 2, 8, 68.352},  // qwen3-235b-a22b, packed weights
+    {28, 4, 8, 123.901},  // qwen3-235b-a22b, packed weights
+    {28, 8, 8, 215.456},  // qwen3-235b-a22b, packed weights
+    {30, 1, 8, 21.181},  // qwen3-235b-a22b-tp2, packed weights
+    {29, 2, 8, 36.722},  // qwen3-235b-a22b-tp2, packed weights
+    {29, 4, 8, 64.787},  // qwen3-235b-a22b-tp2, packed weights
+    {29, 8, 8, 111.758},  // qwen3-235b-a22b-tp2, packed weights
+    {31, 1, 8, 13.438},  // qwen3-235b-a22b-tp4, packed weights
+    {31, 2, 8, 21.015},  // qwen3-235b-a22b-tp4, packed weights
+    {31, 4, 8, 34.987},  // qwen3-235b-a22b-tp4, packed weights
+    {31, 8, 8, 59.437},  // qwen3-235b-a22b-tp4, packed weights
+    {32, 1, 8, 13.482},  // qwen3-30b-a3b, packed weights
+    {33, 2, 8, 21.633},  // qwen3-30b-a3b, packed weights
+    {33, 4, 8, 36.341},  // qwen3-30b-a3b, packed weights
+    {33, 8, 8, 60.102},  // qwen3-30b-a3b, packed weights
+    {34, 1, 8, 12.904},  // qwen3-next-80b-a3b, packed weights
+    {34, 2, 8, 19.419},  // qwen3-next-80b-a3b, packed weights
+    {34, 4, 8, 32.183},  // qwen3-next-80b-a3b, packed weights
+    {34, 8, 8, 57.281},  // qwen3-next-80b-a3b, packed weights
+    {38, 1, 8, 21.437},  // qwen3.5-122b, packed weights
+    {38, 2, 8, 37.197},  // qwen3.5-122b, packed weights
+    {38, 4, 8, 67.704},  // qwen3.5-122b, packed weights
+    {38, 8, 8, 122.681},  // qwen3.5-122b, packed weights
+    {36, 16, 16, 220.299},  // qwen3.5-122b, packed weights
+    {37, 32, 32, 408.855},  // qwen3.5-122b, packed weights
+    {39, 1, 8, 20.931},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {39, 2, 8, 36.653},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {39, 4, 8, 67.419},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {39, 8, 8, 122.777},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {42, 1, 8, 26.971},  // qwen3.5-122b, packed weights, router inside
+    {40, 2, 8, 43.71},  // qwen3.5-122b, packed weights, router inside
+    {40, 4, 8, 75.772},  // qwen3.5-122b, packed weights, router inside
+    {40, 8, 8, 134.025},  // qwen3.5-122b, packed weights, router inside
+    {41, 1, 8, 22.044},  // qwen3.5-122b, raw weights
+    {41, 2, 8, 38.533},  // qwen3.5-122b, raw weights
+    {41, 4, 8, 70.159},  // qwen3.5-122b, raw weights
+    {41, 8, 8, 127.845},  // qwen3.5-122b, raw weights
+    {35, 1, 8, 21.584},  // qwen3.5-122b-bf16, packed weights
+    {35, 2, 8, 37.654},  // qwen3.5-122b-bf16, packed weights
+    {35, 4, 8, 68.611},  // qwen3.5-122b-bf16, packed weights
+    {35, 8, 8, 125.098},  // qwen3.5-122b-bf16, packed weights
+    {55, 1, 8, 11.085},  // qwen3.5-35b, packed weights
+    {47, 2, 8, 15.786},  // qwen3.5-35b, packed weights
+    {47, 4, 8, 25.69},  // qwen3.5-35b, packed weights
+    {56, 8, 8, 44.189},  // qwen3.5-35b, packed weights
+    {45, 16, 16, 78.761},  // qwen3.5-35b, packed weights
+    {46, 32, 32, 129.334},  // qwen3.5-35b, packed weights
+    {50, 1, 8, 10.972},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {48, 2, 8, 15.113},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {48, 4, 8, 25.223},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {57, 8, 8, 43.972},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {52, 1, 8, 14.599},  // qwen3.5-35b, packed weights, router inside
+    {49, 2, 8, 20.184},  // qwen3.5-35b, packed weights, router inside
+    {54, 4, 8, 30.457},  // qwen3.5-35b, packed weights, router inside
+    {49, 8, 8, 49.997},  // qwen3.5-35b, packed weights, router inside
+    {51, 1, 8, 11.047},  // qwen3.5-35b, raw weights
+    {53, 2, 8, 16.09},  // qwen3.5-35b, raw weights
+    {58, 4, 8, 27.334},  // qwen3.5-35b, raw weights
+    {58, 8, 8, 47.043},  // qwen3.5-35b, raw weights
+    {44, 1, 8, 10.843},  // qwen3.5-35b-bf16, packed weights
+    {44, 2, 8, 15.869},  // qwen3.5-35b-bf16, packed weights
+    {43, 4, 8, 26.532},  // qwen3.5-35b-bf16, packed weights
+    {43, 8, 8, 45.807},  // qwen3.5-35b-bf16, packed weights
+    {59, 1, 8, 7.143},  // toy, packed weights
+    {59, 2, 8, 7.404},  // toy, packed weights
+    {59, 4, 8, 7.313},  // toy, packed weights
+    {59, 8, 8, 7.865},  // toy, packed weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }
