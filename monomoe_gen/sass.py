@@ -101,7 +101,7 @@ def parse_loops(text: str, kernel_name: str) -> tuple[Loop, ...]:
         inside = [s for s in loops if s[0] <= instruction.address <= s[1]]
         if kind and inside and found.get(inside[0]) != "matrix":
             found[inside[0]] = kind
-    # Code out of line jumps back, so a copy outside of all loops may seem to be in one round others.
+    # Code out of line jumps back: a copy outside of all loops may seem to be in one round others.
     inner = [
         one
         for one in found
