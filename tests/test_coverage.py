@@ -62,6 +62,13 @@ def test_kernels_of_packed_weights_do_not_serve_raw_ones() -> None:
         covering_shape(make_table(), layer())
 
 
+def test_packed_kernels_of_the_same_shape_are_nearer_than_raw_ones_of_another() -> None:
+    raw = make_table(dataclasses.replace(TINY, name="another", top_k=4), layout="raw")
+    both = dataclasses.replace(raw, kernels=(*raw.kernels, *make_table().kernels))
+    with pytest.raises(NoKernel, match=r"tiny, which differ in layout \(packed, asked for raw\)"):
+        covering_shape(both, layer())
+
+
 def test_kernels_with_the_router_inside_do_not_serve_logits() -> None:
     inside = make_table(layout="raw", router="weight")
     with pytest.raises(NoKernel, match="no kernels that are given logits"):

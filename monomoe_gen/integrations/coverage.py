@@ -46,19 +46,19 @@ def covering_shape(table: Table, layer: Shape, layout: Layout = "raw") -> Shape:
         f"{layer.experts} experts of {layer.hidden} x {layer.intermediate}, top {layer.top_k}, "
         f"{layer.scoring}"
     )
-    differences = {}
+    others = []
     for kernel in table.kernels:
         if kernel.router == "logits" and not kernel.pdl:
-            found = _difference(kernel.shape, layer)
-            if kernel.layout != layout:
-                found = found or f"layout ({kernel.layout}, asked for {layout})"
-            if not found:
+            found = _differences(kernel.shape, layer)
+            laid_out = kernel.layout == layout
+            if laid_out and not found:
                 return kernel.shape
-            differences[kernel.shape.name, found] = found.count("("), kernel.shape.name, found
-    if not differences:
+            words = ", ".join(found) or f"layout ({kernel.layout}, asked for {layout})"
+            others.append((len(found), not laid_out, kernel.shape.name, words))
+    if not others:
         raise NoKernel(asked, "the table has no kernels that are given logits")
-    _, name, found = min(differences.values())
-    raise NoKernel(asked, f"the nearest kernels are those of {name}, which differ in {found}")
+    *_, name, words = min(others)
+    raise NoKernel(asked, f"the nearest kernels are those of {name}, which differ in {words}")
 
 
 def plan_for(
@@ -90,8 +90,8 @@ def largest(plan: Plan) -> int:
     return max((e.capacity for e in entries if (e.model, e.variant) == asked), default=0)
 
 
-def _difference(have: Shape, wanted: Shape) -> str:
-    """What keeps kernels of ``have`` from serving ``wanted``, in words; "" if nothing."""
+def _differences(have: Shape, wanted: Shape) -> list[str]:
+    """What keeps kernels of ``have`` from serving ``wanted``, in words."""
     found = [
         f"{name} ({getattr(have, name)}, asked for {getattr(wanted, name)})"
         for name in (f.name for f in dataclasses.fields(Shape))
@@ -99,4 +99,4 @@ def _difference(have: Shape, wanted: Shape) -> str:
     ]
     if have.logits_dtype == "bfloat16" and wanted.logits_dtype == "float32":
         found.append("logits_dtype (bfloat16, asked for float32)")
-    return ", ".join(found)
+    return found
