@@ -119,6 +119,28 @@ def test_a_row_says_how_far_the_limit_and_the_better_competitor_are(data: ModelD
     assert data.rows[1]["speedup"] is None
 
 
+def test_every_model_is_in_the_overview_in_a_style_of_its_own(data: ModelData) -> None:
+    pytest.importorskip("plotly")
+    from monomoe_gen.pages.result_plots import ratios, speedups
+
+    models = [replace(data, shape=replace(TOY, name=f"toy-{i}")) for i in range(40)]
+    for drawn in (ratios(models), speedups(models)):
+        assert drawn
+        assert [trace["name"] for trace in drawn["data"]] == [m.shape.name for m in models]
+        styles = {json.dumps([t.get("line"), t["marker"]], sort_keys=True) for t in drawn["data"]}
+        assert len(styles) == len(models)
+
+
+def test_only_models_with_a_published_time_stand_against_published_kernels(data: ModelData) -> None:
+    pytest.importorskip("plotly")
+    from monomoe_gen.pages.result_plots import speedups
+
+    alone = replace(data, shape=replace(TOY, name="alone"), published={})
+    drawn = speedups([alone, data])
+    assert drawn and [trace["name"] for trace in drawn["data"]] == ["toy"]
+    assert speedups([alone]) is None
+
+
 def test_old_sources_are_named(data: ModelData) -> None:
     kernels = [r["value"] for r in tables.provenance(data) if r["what"].startswith("kernel")]
     assert len(kernels) == 3 and all("OLDER sources" in text for text in kernels)

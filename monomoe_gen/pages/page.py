@@ -116,6 +116,7 @@ def _numeric_columns(rows: Sequence[Mapping[str, object]]) -> set[str]:
 
 
 def _overview(models: Sequence[ModelData]) -> Section:
+    speedups = result_plots.speedups(models)
     return Section(
         "overview",
         "Overview",
@@ -132,8 +133,11 @@ def _overview(models: Sequence[ModelData]) -> Section:
                 "overview-speedup",
                 "Against published kernels",
                 "How many times faster than the better one of the published MonoMoE and Triton's "
-                "grouped GEMM on the same kind of card.",
-                {"": result_plots.speedups(models)},
+                "grouped GEMM on the same kind of card; models without a published time are left "
+                "out."
+                if speedups
+                else "No time of these models is published.",
+                {"": speedups} if speedups else {},
             ),
             Block("overview-table", "All results", "", rows=tables.results(models)),
         ),
