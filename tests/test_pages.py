@@ -20,6 +20,7 @@ from monomoe_gen.pages import analysis, tables, timelines
 from monomoe_gen.pages.analysis import ModelData, Point
 from monomoe_gen.pages.load import load_models
 from monomoe_gen.pages.timelines import read_timelines
+from monomoe_gen.render import render
 from monomoe_gen.role_rows import COLOURS
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
@@ -144,6 +145,23 @@ def test_only_models_with_a_published_time_stand_against_published_kernels(data:
 def test_old_sources_are_named(data: ModelData) -> None:
     kernels = [r["value"] for r in tables.provenance(data) if r["what"].startswith("kernel")]
     assert len(kernels) == 3 and all("OLDER sources" in text for text in kernels)
+
+
+def test_present_sources_come_before_faster_older_ones(data: ModelData) -> None:
+    slow, other = (Schedule.from_dict(data.records[i].schedule) for i in (3, 0))
+    now = render(KernelSpec(TOY, slow)).sources_hash
+    exact = {"gaussian": Errors(0.99999, 0.01, 1e-6)}
+    present = [record(slow, 1, 30.0, sources_hash=now, errors=exact)]
+    mixed = replace(data, records=[*data.records, *present, record(other, 1, 5.0, stage="final")])
+    assert mixed.best[1] == present[0]
+    assert [(p.schedule, p.time_us) for p in mixed.points[1]] == [(slow, 30.0)]
+    states = [r["value"] for r in tables.provenance(mixed) if r["what"].startswith("kernel")]
+    assert ["present sources" in text for text in states] == [True, False, False]
+    assert tables.resources(mixed)[0]["schedule"] == slow.id
+    numerics = [r for r in tables.numerics(mixed) if r["tokens"] == 1]
+    assert [(r["worst cosine of all"], r["measured"]) for r in numerics] == [("0.999990", 1)]
+    assert analysis.routing_times(mixed)[1, "uniform"] == present[0]
+    assert mixed.points[2] == data.points[2] and mixed.best[2] == data.best[2]
 
 
 def test_numerics_and_outcomes_count_every_record(data: ModelData) -> None:

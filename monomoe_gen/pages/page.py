@@ -180,8 +180,9 @@ def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
     screened = max((len(points) for points in data.points.values()), default=0)
     counts = list(data.points)
 
-    def by_tokens(draw: Any) -> dict[str, Figure]:
-        return {f"B = {tokens}": draw(data, tokens) for tokens in counts}
+    def by_tokens(draw: Any, least: int = 1) -> dict[str, Figure]:
+        enough = (tokens for tokens in counts if len(data.points[tokens]) >= least)
+        return {f"B = {tokens}": draw(data, tokens) for tokens in enough}
 
     routing = result_plots.routings(data)
     blocks = [
@@ -209,7 +210,7 @@ def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
             f"{tag}-pairs",
             "Pairs of parameters",
             "The best time / floor that any schedule with these two values reached.",
-            by_tokens(search_plots.pair_maps),
+            by_tokens(search_plots.pair_maps, least=2),
             min_width=_WIDE,
         ),
         Block(

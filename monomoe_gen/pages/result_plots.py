@@ -129,7 +129,7 @@ def _bars(
 
 def routings(data: ModelData) -> Figure | None:
     """Ratio to the floor under each routing pattern; None with one pattern only."""
-    found = routing_times(data.records)
+    found = routing_times(data)
     names = sorted({routing for _, routing in found})
     if not names:
         return None

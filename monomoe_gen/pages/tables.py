@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from monomoe_gen.pages.analysis import ModelData
-from monomoe_gen.render import render
-from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.tuning_db import Record
 
 Row = dict[str, Any]
@@ -57,7 +55,7 @@ def numerics(data: ModelData) -> list[Row]:
     """The worst token of each distribution: of each token count's kernel and of all candidates."""
     rows = []
     for tokens, best in data.best.items():
-        every = [r for r in data.records if r.tokens == tokens and r.errors]
+        every = data.validated.get(tokens, ())
         for name in sorted({name for r in every for name in r.errors}):
             mine, found = best.errors.get(name), [r.errors[name] for r in every if name in r.errors]
             rows.append(
@@ -107,14 +105,8 @@ def provenance(data: ModelData) -> list[Row]:
 
 def _kernel(data: ModelData, record: Record) -> str:
     binary = f"cubin {record.binary.text_hash[:16]}" if record.binary else "no cubin"
-    state = "the present sources" if is_current(data, record) else "OLDER sources: tune again"
+    state = "the present sources" if data.is_current(record) else "OLDER sources: tune again"
     return f"sources {record.sources_hash[:16]} ({state}), {binary}"
-
-
-def is_current(data: ModelData, record: Record) -> bool:
-    """Whether the templates still give the sources that were measured."""
-    spec = KernelSpec(data.shape, Schedule.from_dict(record.schedule), record.token_tile)
-    return render(spec).sources_hash == record.sources_hash
 
 
 def _distinct(values: Iterator[Any]) -> str:
