@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from trace_buffers import MMA, PRODUCER, Buffer, as_rehearsed
 
 from monomoe_gen import trace_file, tuning_db
 from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.dispatch import Entry, Origin, Table
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.pages import analysis, tables, timelines
 from monomoe_gen.pages.analysis import ModelData, Point
@@ -142,6 +144,22 @@ def test_only_models_with_a_published_time_stand_against_published_kernels(data:
     assert speedups([alone]) is None
 
 
+def test_dispatched_kernels_of_other_kinds_are_listed(data: ModelData) -> None:
+    origin = Origin("2025-01-01T00:00:00+00:00", "nvrtc 0.0", "1" * 64, "screen")
+    usual = Entry("toy", 1, 8, "k", 9.0, 6.0, origin)
+    raw = replace(usual, layout="raw", record=replace(origin, stage="final"))
+    kernel = SimpleNamespace(id="k", schedule=TOY_KERNEL.schedule)
+    bf16, strange = replace(usual, model="toy-bf16"), replace(usual, model="other", layout="raw")
+    table = Table(DEVICE, (kernel,), (usual, raw, bf16, strange))  # type: ignore[arg-type]
+    rows = tables.others(table, [data])
+    assert [(r["model"], r["kernel"], r["time of"]) for r in rows] == [
+        ("toy", "raw weights", "finals"),
+        ("toy-bf16", "packed weights", "screening"),
+    ]
+    assert rows[0]["ratio"] == "1.500" and rows[0]["schedule"] == TOY_KERNEL.schedule.id
+    assert {r["time of"] for r in tables.results([data])} == {"screening"}
+
+
 def test_old_sources_are_named(data: ModelData) -> None:
     kernels = [r["value"] for r in tables.provenance(data) if r["what"].startswith("kernel")]
     assert len(kernels) == 3 and all("OLDER sources" in text for text in kernels)
@@ -259,7 +277,7 @@ def text(data: ModelData) -> str:
     pytest.importorskip("plotly")
     from monomoe_gen.pages.page import page
 
-    return page([data], DEVICE, 4555, {"toy, 4 tokens": picture("toy, 4 tokens")})
+    return page([data], Table(DEVICE, (), ()), 4555, {"toy, 4 tokens": picture("toy, 4 tokens")})
 
 
 def test_the_page_needs_no_network(text: str) -> None:

@@ -6,10 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from monomoe_gen.dispatch import Table
 from monomoe_gen.pages.analysis import ModelData
+from monomoe_gen.shapes import UNQUANTIZED
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import USUAL
 
 Row = dict[str, Any]
+_STAGES = {
+    "bench": "bench",
+    "confirm": "confirmation",
+    "final": "finals",
+    "screen": "screening",
+}
 
 
 def results(models: Sequence[ModelData]) -> list[Row]:
@@ -26,9 +35,33 @@ def results(models: Sequence[ModelData]) -> list[Row]:
             "Triton, µs": _number(row["triton_us"], 1),
             "times faster": _number(row["speedup"], 2),
             "schedule": row["schedule"],
+            "time of": _STAGES[row["source"]],
         }
         for data in models
         for row in data.rows
+    ]
+
+
+def others(table: Table, models: Sequence[ModelData]) -> list[Row]:
+    """The dispatched kernels of `models` that `results` has not: other variants, bf16 activations.
+
+    Their times are those by which they were chosen.
+    """
+    usual = {data.shape.name for data in models}
+    return [
+        {
+            "model": entry.model,
+            "kernel": str(entry.variant),
+            "tokens": entry.tuned_at,
+            "time, µs": _number(entry.time_us, 2),
+            "stream floor, µs": _number(entry.floor_us, 2),
+            "ratio": _number(entry.time_us / entry.floor_us if entry.floor_us else None, 3),
+            "schedule": table.kernel(entry).schedule.id,
+            "time of": _STAGES[entry.record.stage],
+        }
+        for entry in sorted(table.entries, key=lambda entry: entry.key)
+        if entry.model.removesuffix(UNQUANTIZED) in usual
+        and (entry.model not in usual or entry.variant != USUAL)
     ]
 
 
