@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from trace_buffers import MMA, PRODUCER, Buffer, as_rehearsed
 
 from monomoe_gen import trace_file, tuning_db
 from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.dispatch import Entry, Origin, Table
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.pages import analysis, tables, timelines
 from monomoe_gen.pages.analysis import ModelData, Point
 from monomoe_gen.pages.load import load_models
 from monomoe_gen.pages.timelines import read_timelines
+from monomoe_gen.render import render
 from monomoe_gen.role_rows import COLOURS
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
@@ -119,9 +122,64 @@ def test_a_row_says_how_far_the_limit_and_the_better_competitor_are(data: ModelD
     assert data.rows[1]["speedup"] is None
 
 
+def test_every_model_is_in_the_overview_in_a_style_of_its_own(data: ModelData) -> None:
+    pytest.importorskip("plotly")
+    from monomoe_gen.pages.result_plots import ratios, speedups
+
+    models = [replace(data, shape=replace(TOY, name=f"toy-{i}")) for i in range(40)]
+    for drawn in (ratios(models), speedups(models)):
+        assert drawn
+        assert [trace["name"] for trace in drawn["data"]] == [m.shape.name for m in models]
+        styles = {json.dumps([t.get("line"), t["marker"]], sort_keys=True) for t in drawn["data"]}
+        assert len(styles) == len(models)
+
+
+def test_only_models_with_a_published_time_stand_against_published_kernels(data: ModelData) -> None:
+    pytest.importorskip("plotly")
+    from monomoe_gen.pages.result_plots import speedups
+
+    alone = replace(data, shape=replace(TOY, name="alone"), published={})
+    drawn = speedups([alone, data])
+    assert drawn and [trace["name"] for trace in drawn["data"]] == ["toy"]
+    assert speedups([alone]) is None
+
+
+def test_dispatched_kernels_of_other_kinds_are_listed(data: ModelData) -> None:
+    origin = Origin("2025-01-01T00:00:00+00:00", "nvrtc 0.0", "1" * 64, "screen")
+    usual = Entry("toy", 1, 8, "k", 9.0, 6.0, origin)
+    raw = replace(usual, layout="raw", record=replace(origin, stage="final"))
+    kernel = SimpleNamespace(id="k", schedule=TOY_KERNEL.schedule)
+    bf16, strange = replace(usual, model="toy-bf16"), replace(usual, model="other", layout="raw")
+    table = Table(DEVICE, (kernel,), (usual, raw, bf16, strange))  # type: ignore[arg-type]
+    rows = tables.others(table, [data])
+    assert [(r["model"], r["kernel"], r["time of"]) for r in rows] == [
+        ("toy", "raw weights", "finals"),
+        ("toy-bf16", "packed weights", "screening"),
+    ]
+    assert rows[0]["ratio"] == "1.500" and rows[0]["schedule"] == TOY_KERNEL.schedule.id
+    assert {r["time of"] for r in tables.results([data])} == {"screening"}
+
+
 def test_old_sources_are_named(data: ModelData) -> None:
     kernels = [r["value"] for r in tables.provenance(data) if r["what"].startswith("kernel")]
     assert len(kernels) == 3 and all("OLDER sources" in text for text in kernels)
+
+
+def test_present_sources_come_before_faster_older_ones(data: ModelData) -> None:
+    slow, other = (Schedule.from_dict(data.records[i].schedule) for i in (3, 0))
+    now = render(KernelSpec(TOY, slow)).sources_hash
+    exact = {"gaussian": Errors(0.99999, 0.01, 1e-6)}
+    present = [record(slow, 1, 30.0, sources_hash=now, errors=exact)]
+    mixed = replace(data, records=[*data.records, *present, record(other, 1, 5.0, stage="final")])
+    assert mixed.best[1] == present[0]
+    assert [(p.schedule, p.time_us) for p in mixed.points[1]] == [(slow, 30.0)]
+    states = [r["value"] for r in tables.provenance(mixed) if r["what"].startswith("kernel")]
+    assert ["present sources" in text for text in states] == [True, False, False]
+    assert tables.resources(mixed)[0]["schedule"] == slow.id
+    numerics = [r for r in tables.numerics(mixed) if r["tokens"] == 1]
+    assert [(r["worst cosine of all"], r["measured"]) for r in numerics] == [("0.999990", 1)]
+    assert analysis.routing_times(mixed)[1, "uniform"] == present[0]
+    assert mixed.points[2] == data.points[2] and mixed.best[2] == data.best[2]
 
 
 def test_numerics_and_outcomes_count_every_record(data: ModelData) -> None:
@@ -219,7 +277,7 @@ def text(data: ModelData) -> str:
     pytest.importorskip("plotly")
     from monomoe_gen.pages.page import page
 
-    return page([data], DEVICE, 4555, {"toy, 4 tokens": picture("toy, 4 tokens")})
+    return page([data], Table(DEVICE, (), ()), 4555, {"toy, 4 tokens": picture("toy, 4 tokens")})
 
 
 def test_the_page_needs_no_network(text: str) -> None:

@@ -40,14 +40,14 @@ def report(
 
     Reads tuning_db/ and generated/. Needs the extra [report].
     """
-    from monomoe_gen.pages.load import load_models
+    from monomoe_gen.pages.load import load_models, load_table
     from monomoe_gen.pages.page import page
     from monomoe_gen.pages.timelines import read_timelines
 
     with progress("reading", None) as step:
         models, read_gb_s = load_models(shapes, device, done=step)
     pictures = read_timelines(timelines, [data.shape.name for data in models])
-    text = page(models, device, read_gb_s, pictures)
+    text = page(models, load_table(device), read_gb_s, pictures)
     output.mkdir(parents=True, exist_ok=True)
     path = output / "index.html"
     write_atomically(path, text.encode())

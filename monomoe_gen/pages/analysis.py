@@ -8,8 +8,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+from monomoe_gen.render import render
 from monomoe_gen.report import Result
-from monomoe_gen.schedule import Geometry, Schedule
+from monomoe_gen.schedule import Geometry, KernelSpec, Schedule
 from monomoe_gen.search_study import Study
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
@@ -32,6 +33,8 @@ class Point:
 class ModelData:
     """All that is known about one model on one kind of GPU.
 
+    What is derived is of the present sources, as the dispatch table is; only where these were never
+    timed it is of older ones.
     `published` are the anchors by token count; `space` is what `removal_counts` says,
     `study` the last comparison of samplers.
     """
@@ -44,16 +47,44 @@ class ModelData:
     study: Study | None = None
 
     @cached_property
+    def _present(self) -> frozenset[str]:
+        """The hashes of what the templates give today for every schedule of the records."""
+        specs = {self._spec(record) for record in self.records}
+        return frozenset(render(spec).sources_hash for spec in specs)
+
+    def is_current(self, record: Record) -> bool:
+        """Whether the templates still give the sources that were measured."""
+        return record.sources_hash in self._present
+
+    def winners(self, routing: str) -> dict[int, Record]:
+        """The winning record of each token count under ``routing``."""
+        present = winners(self.records, routing, self.is_current)
+        chosen = {**winners(self.records, routing), **present}
+        return {tokens: winner.record for tokens, winner in chosen.items()}
+
+    @cached_property
     def best(self) -> dict[int, Record]:
         """The winning record of each token count under uniform routing."""
-        return {n: w.record for n, w in winners(self.records, UNIFORM).items()}
+        return self.winners(UNIFORM)
+
+    @cached_property
+    def validated(self) -> dict[int, Sequence[Record]]:
+        """By token count, the records that say how exact their kernels are."""
+        found = _by_tokens(r for r in self.records if r.errors)
+        return {tokens: self._newest(records) for tokens, records in found.items()}
 
     @cached_property
     def points(self) -> dict[int, list[Point]]:
         """By token count, the screened schedules in the order in which they were measured."""
         found: dict[int, dict[Schedule, Point]] = {}
-        for r in self.records:
-            if r.stage == "screen" and r.routing == UNIFORM and r.time_us and r.floor_us:
+        screened = _by_tokens(
+            r
+            for r in self.records
+            if r.stage == "screen" and r.routing == UNIFORM and r.time_us and r.floor_us
+        )
+        for records in screened.values():
+            for r in self._newest(records):
+                assert r.time_us and r.floor_us
                 point = Point(
                     Schedule.from_dict(r.schedule), r.time_us.median, r.time_us.median / r.floor_us
                 )
@@ -100,7 +131,21 @@ class ModelData:
         }
 
     def geometry(self, record: Record) -> Geometry:
-        return Geometry(self.shape, Schedule.from_dict(record.schedule), record.token_tile)
+        return self._spec(record).geometry
+
+    def _spec(self, record: Record) -> KernelSpec:
+        return KernelSpec(self.shape, Schedule.from_dict(record.schedule), record.token_tile)
+
+    def _newest(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Those of the present sources, all if there are none."""
+        return [r for r in records if self.is_current(r)] or records
+
+
+def _by_tokens(records: Iterable[Record]) -> dict[int, list[Record]]:
+    found: dict[int, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.tokens, []).append(record)
+    return found
 
 
 def terabytes_per_second(
@@ -152,12 +197,11 @@ def cross_regret(points: Mapping[int, Sequence[Point]]) -> dict[tuple[int, int],
     return regret
 
 
-def routing_times(records: Iterable[Record]) -> dict[tuple[int, str], Record]:
-    """(tokens, routing) -> the fastest record, if any token count was timed under two routings."""
-    every = list(records)
+def routing_times(data: ModelData) -> dict[tuple[int, str], Record]:
+    """(tokens, routing) -> the winning record, if any token count was timed under two routings."""
     found = {
-        (tokens, routing): winner.record
-        for routing in sorted({r.routing for r in every})
-        for tokens, winner in winners(every, routing).items()
+        (tokens, routing): record
+        for routing in sorted({r.routing for r in data.records})
+        for tokens, record in data.winners(routing).items()
     }
     return found if len({routing for _, routing in found}) > 1 else {}

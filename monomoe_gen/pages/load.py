@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
-from monomoe_gen import search_study, tuning_db
+from monomoe_gen import dispatch, search_study, tuning_db
 from monomoe_gen.device import Device
-from monomoe_gen.dispatch import table_folder
+from monomoe_gen.dispatch import Table, table_folder
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.pages.analysis import ModelData
 from monomoe_gen.report import read_anchors, read_results
@@ -62,6 +62,16 @@ def load_models(
     if not models:
         raise _nothing("any model", device, others)
     return models, anchors.get("read_bandwidth_gb_s")
+
+
+def load_table(device: Device) -> Table:
+    """What is dispatched on `device`; empty where there is no table yet.
+
+    Raises:
+        DatabaseError: a table that cannot be read.
+    """
+    folder = table_folder(device.slug)
+    return dispatch.load(folder) if (folder / dispatch.FILE).exists() else Table(device, (), ())
 
 
 def _nothing(what: str, device: Device, others: Set[Variant]) -> MonomoeError:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from monomoe_gen import __version__, search_study
 from monomoe_gen.device import Device
+from monomoe_gen.dispatch import Table
 from monomoe_gen.pages import result_plots, search_plots, tables
 from monomoe_gen.pages.analysis import ModelData
 from monomoe_gen.pages.plot import Figure, plotly_script
@@ -23,6 +24,10 @@ from monomoe_gen.search_study import STARTS, Study
 
 _WIDE = 880
 """Pixels below which a crowded plot scrolls sideways instead of shrinking."""
+_TIMES = (
+    "The last column says where each time is from; one of screening is the least of many "
+    "candidates, each timed once, and may flatter."
+)
 
 
 @dataclass(frozen=True)
@@ -64,17 +69,20 @@ class Section:
 
 def page(
     models: Sequence[ModelData],
-    device: Device,
+    table: Table,
     read_gb_s: float | None,
     timelines: Mapping[str, str] | None = None,
 ) -> str:
-    """The HTML text of the report. `timelines` are SVG texts of traced launches by title.
+    """The HTML text of the report; `table` is what is dispatched on the models' GPU.
+
+    `timelines` are SVG texts of traced launches by title.
 
     Raises:
         EnvironmentProblem: plotly is not installed.
     """
     script = plotly_script()
-    sections = [_overview(models)]
+    device = table.device
+    sections = [_overview(models, table)]
     sections += [_model(data, device, read_gb_s) for data in models]
     studied = [data.study for data in models if data.study]
     if studied:
@@ -115,7 +123,9 @@ def _numeric_columns(rows: Sequence[Mapping[str, object]]) -> set[str]:
     }
 
 
-def _overview(models: Sequence[ModelData]) -> Section:
+def _overview(models: Sequence[ModelData], table: Table) -> Section:
+    others = tables.others(table, models)
+    speedups = result_plots.speedups(models)
     return Section(
         "overview",
         "Overview",
@@ -132,10 +142,22 @@ def _overview(models: Sequence[ModelData]) -> Section:
                 "overview-speedup",
                 "Against published kernels",
                 "How many times faster than the better one of the published MonoMoE and Triton's "
-                "grouped GEMM on the same kind of card.",
-                {"": result_plots.speedups(models)},
+                "grouped GEMM on the same kind of card; models without a published time are left "
+                "out."
+                if speedups
+                else "No time of these models is published.",
+                {"": speedups} if speedups else {},
             ),
-            Block("overview-table", "All results", "", rows=tables.results(models)),
+            Block("overview-table", "All results", _TIMES, rows=tables.results(models)),
+            Block(
+                "overview-others",
+                "Dispatched kernels of other kinds",
+                "With raw weights, the router inside, programmatic dependent launch or bf16 "
+                "activations. " + _TIMES
+                if others
+                else "There are none.",
+                rows=others,
+            ),
         ),
     )
 
@@ -176,8 +198,9 @@ def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
     screened = max((len(points) for points in data.points.values()), default=0)
     counts = list(data.points)
 
-    def by_tokens(draw: Any) -> dict[str, Figure]:
-        return {f"B = {tokens}": draw(data, tokens) for tokens in counts}
+    def by_tokens(draw: Any, least: int = 1) -> dict[str, Figure]:
+        enough = (tokens for tokens in counts if len(data.points[tokens]) >= least)
+        return {f"B = {tokens}": draw(data, tokens) for tokens in enough}
 
     routing = result_plots.routings(data)
     blocks = [
@@ -205,7 +228,7 @@ def _model(data: ModelData, device: Device, read_gb_s: float | None) -> Section:
             f"{tag}-pairs",
             "Pairs of parameters",
             "The best time / floor that any schedule with these two values reached.",
-            by_tokens(search_plots.pair_maps),
+            by_tokens(search_plots.pair_maps, least=2),
             min_width=_WIDE,
         ),
         Block(

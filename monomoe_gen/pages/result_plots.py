@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from monomoe_gen.pages.analysis import ModelData, routing_times
-from monomoe_gen.pages.plot import FLOOR, KERNEL, MONOMOE, SERIES, TRITON, Figure, figure
+from monomoe_gen.pages.plot import (
+    FLOOR,
+    KERNEL,
+    MONOMOE,
+    TRITON,
+    Figure,
+    figure,
+    fill,
+    legend_height,
+    line,
+    symbol,
+)
 
 SHARED_FIELDS = ("ring", "x", "h", "partials")
 
@@ -20,34 +31,40 @@ def ratios(models: Sequence[ModelData]) -> Figure:
             "name": data.shape.name,
             "x": [str(row["tokens"]) for row in data.rows],
             "y": [row["ratio"] for row in data.rows],
-            "line": {"color": color},
+            "line": line(i),
+            "marker": symbol(i),
             "hovertemplate": "%{y:.3f} x the floor at B = %{x}",
         }
-        for data, color in zip(models, SERIES, strict=False)
+        for i, data in enumerate(models)
     ]
     return figure(
         traces,
+        height=legend_height(len(traces)),
         xaxis={"title": "tokens", "type": "category"},
         yaxis={"title": "time / stream floor"},
     )
 
 
-def speedups(models: Sequence[ModelData]) -> Figure:
-    """How many times faster than the better published time, all models."""
+def speedups(models: Sequence[ModelData]) -> Figure | None:
+    """How many times faster than the better published time; None if no model has one."""
+    published = [m for m in models if any(row["speedup"] is not None for row in m.rows)]
+    if not published:
+        return None
     traces = [
         {
             "type": "bar",
             "name": data.shape.name,
             "x": [str(row["tokens"]) for row in data.rows],
             "y": [row["speedup"] for row in data.rows],
-            "marker": {"color": color},
+            "marker": fill(i),
             "hovertemplate": "%{y:.2f} x at B = %{x}",
         }
-        for data, color in zip(models, SERIES, strict=False)
+        for i, data in enumerate(published)
     ]
     return figure(
         traces,
         barmode="group",
+        height=legend_height(len(traces)),
         xaxis={"title": "tokens", "type": "category"},
         yaxis={"title": "times faster than the better one"},
     )
@@ -112,13 +129,13 @@ def _bars(
 
 def routings(data: ModelData) -> Figure | None:
     """Ratio to the floor under each routing pattern; None with one pattern only."""
-    found = routing_times(data.records)
+    found = routing_times(data)
     names = sorted({routing for _, routing in found})
     if not names:
         return None
     tokens = sorted({count for count, _ in found})
     traces = []
-    for name, color in zip(names, SERIES, strict=False):
+    for i, name in enumerate(names):
         records = [found.get((count, name)) for count in tokens]
         ys = [
             r.time_us.median / r.floor_us if r and r.time_us and r.floor_us else None
@@ -130,7 +147,7 @@ def routings(data: ModelData) -> Figure | None:
                 "name": name,
                 "x": [str(t) for t in tokens],
                 "y": ys,
-                "marker": {"color": color},
+                "marker": fill(i),
                 "hovertemplate": "%{y:.3f}",
             }
         )
@@ -157,10 +174,10 @@ def shared_memory(data: ModelData, limit: int) -> Figure:
             "name": name,
             "y": labels,
             "x": [round(size / 1024, 1) for size in sizes],
-            "marker": {"color": color},
+            "marker": fill(i),
             "hovertemplate": "%{x} KB",
         }
-        for (name, sizes), color in zip(groups.items(), SERIES, strict=False)
+        for i, (name, sizes) in enumerate(groups.items())
     ]
     line = {
         "type": "line",

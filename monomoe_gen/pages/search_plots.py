@@ -14,7 +14,7 @@ from monomoe_gen.pages.analysis import (
     expected_best,
     pair_minimum,
 )
-from monomoe_gen.pages.plot import FLOOR, GOOD_TO_BAD, KERNEL, SERIES, TRITON, Figure, figure
+from monomoe_gen.pages.plot import FLOOR, GOOD_TO_BAD, KERNEL, TRITON, Figure, figure, line, symbol
 from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.search_study import Study
 
@@ -130,17 +130,17 @@ def pair_maps(data: ModelData, tokens: int) -> Figure:
 
 def convergence(data: ModelData) -> Figure:
     """The best ratio to the floor after n schedules, in the order in which they were measured."""
-    traces = [
+    traces: list[dict[str, Any]] = [
         {
             "type": "scatter",
             "mode": "lines",
-            "line": {"shape": "hv", "color": color},
+            "line": {"shape": "hv", **line(i)},
             "name": f"B = {tokens}",
             "x": list(range(1, len(points) + 1)),
             "y": [round(r, 4) for r in best_so_far(p.ratio for p in points)],
             "hovertemplate": "%{y:.3f} after %{x}",
         }
-        for (tokens, points), color in zip(data.points.items(), SERIES, strict=False)
+        for i, (tokens, points) in enumerate(data.points.items())
     ]
     return figure(
         traces,
@@ -167,10 +167,10 @@ def regret(data: ModelData, tokens: int) -> Figure:
             "name": name,
             "x": xs,
             "y": [round(100 * (y / least - 1), 4) for y in ys],
-            "line": line,
+            "line": style,
             "hovertemplate": "%{y:.2f} % after %{x}",
         }
-        for name, xs, ys, line in series
+        for name, xs, ys, style in series
     ]
     return figure(
         traces,
@@ -188,10 +188,11 @@ def sampler_regret(study: Study, start: str) -> Figure:
             "name": curve.sampler,
             "x": list(study.trials),
             "y": [round(100 * r, 3) for r in curve.mean],
-            "line": {"color": color},
+            "line": line(i),
+            "marker": symbol(i),
             "hovertemplate": "%{y:.2f} % after %{x}",
         }
-        for curve, color in zip((c for c in study.curves if c.start == start), SERIES, strict=False)
+        for i, curve in enumerate(c for c in study.curves if c.start == start)
     ]
     return figure(
         traces,

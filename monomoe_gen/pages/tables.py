@@ -6,12 +6,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from monomoe_gen.dispatch import Table
 from monomoe_gen.pages.analysis import ModelData
-from monomoe_gen.render import render
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import UNQUANTIZED
 from monomoe_gen.tuning_db import Record
+from monomoe_gen.variant import USUAL
 
 Row = dict[str, Any]
+_STAGES = {
+    "bench": "bench",
+    "confirm": "confirmation",
+    "final": "finals",
+    "screen": "screening",
+}
 
 
 def results(models: Sequence[ModelData]) -> list[Row]:
@@ -28,9 +35,33 @@ def results(models: Sequence[ModelData]) -> list[Row]:
             "Triton, µs": _number(row["triton_us"], 1),
             "times faster": _number(row["speedup"], 2),
             "schedule": row["schedule"],
+            "time of": _STAGES[row["source"]],
         }
         for data in models
         for row in data.rows
+    ]
+
+
+def others(table: Table, models: Sequence[ModelData]) -> list[Row]:
+    """The dispatched kernels of `models` that `results` has not: other variants, bf16 activations.
+
+    Their times are those by which they were chosen.
+    """
+    usual = {data.shape.name for data in models}
+    return [
+        {
+            "model": entry.model,
+            "kernel": str(entry.variant),
+            "tokens": entry.tuned_at,
+            "time, µs": _number(entry.time_us, 2),
+            "stream floor, µs": _number(entry.floor_us, 2),
+            "ratio": _number(entry.time_us / entry.floor_us if entry.floor_us else None, 3),
+            "schedule": table.kernel(entry).schedule.id,
+            "time of": _STAGES[entry.record.stage],
+        }
+        for entry in sorted(table.entries, key=lambda entry: entry.key)
+        if entry.model.removesuffix(UNQUANTIZED) in usual
+        and (entry.model not in usual or entry.variant != USUAL)
     ]
 
 
@@ -57,7 +88,7 @@ def numerics(data: ModelData) -> list[Row]:
     """The worst token of each distribution: of each token count's kernel and of all candidates."""
     rows = []
     for tokens, best in data.best.items():
-        every = [r for r in data.records if r.tokens == tokens and r.errors]
+        every = data.validated.get(tokens, ())
         for name in sorted({name for r in every for name in r.errors}):
             mine, found = best.errors.get(name), [r.errors[name] for r in every if name in r.errors]
             rows.append(
@@ -107,14 +138,8 @@ def provenance(data: ModelData) -> list[Row]:
 
 def _kernel(data: ModelData, record: Record) -> str:
     binary = f"cubin {record.binary.text_hash[:16]}" if record.binary else "no cubin"
-    state = "the present sources" if is_current(data, record) else "OLDER sources: tune again"
+    state = "the present sources" if data.is_current(record) else "OLDER sources: tune again"
     return f"sources {record.sources_hash[:16]} ({state}), {binary}"
-
-
-def is_current(data: ModelData, record: Record) -> bool:
-    """Whether the templates still give the sources that were measured."""
-    spec = KernelSpec(data.shape, Schedule.from_dict(record.schedule), record.token_tile)
-    return render(spec).sources_hash == record.sources_hash
 
 
 def _distinct(values: Iterator[Any]) -> str:
