@@ -31,6 +31,7 @@ from monomoe_gen.errors import (
     RenderError,
     ShapeError,
 )
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import list_shapes, load_shape
 from monomoe_gen.space import feasible
 from monomoe_gen.strict import read_json
@@ -141,6 +142,17 @@ def test_explain_a_legal_schedule(legal: str, capsys: pytest.CaptureFixture[str]
     assert "legal for qwen3.5-35b" in err
     assert out.splitlines()[0].split() == ["component", "bytes"]
     assert json.loads(ask(capsys, *arguments, "--format", "json")[1])["feasible"] is True
+
+
+def test_a_schedule_may_be_given_as_tables_print_it(
+    legal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule = Schedule(grid=1, g_up=2, k_up=3, g_down=5, k_down=6, d_up=4, d_down=7)
+    assert Schedule.parse(schedule.id) == Schedule.parse(schedule_text(schedule)) == schedule
+    arguments = ("explain", "--model", "qwen3.5-35b", "--schedule", Schedule.parse(legal).id)
+    code, out, _ = ask(capsys, *arguments, "--format", "json")
+    assert code == 0
+    assert json.loads(out)["schedule"] == Schedule.parse(legal).id
 
 
 def test_explain_names_the_rule_and_the_nearest_legal_schedule(
