@@ -265,7 +265,15 @@ def test_emit_verify_ends_with_3_when_something_differs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     findings = [Finding("one", "equal", ""), Finding("two", status, "because")]
-    monkeypatch.setattr(verify_module, "verify", lambda device, done: findings)
-    found, out, _ = ask(capsys, "emit", "--verify", "--format", "json")
+    asked: list[list[str]] = []
+
+    def verify(device: Device, models: list[str], done: object) -> list[Finding]:
+        asked.append(models)
+        return findings
+
+    monkeypatch.setattr(verify_module, "verify", verify)
+    command = ("emit", "--verify", "--format", "json", "--model", "toy")
+    found, out, _ = ask(capsys, *command)
+    assert asked == [["toy"]]
     assert found == code
     assert json.loads(out)[1] == {"subject": "two", "status": status, "message": "because"}

@@ -75,6 +75,7 @@ CASES = (
     Case("compile --dispatched --model toy", "--dispatched takes no --model"),
     Case(f"compile --model {MODEL} --schedule {{legal}} -o /none/x", "/none/x: No such file"),
     Case("emit --model qwen9", "qwen9: no such shape"),
+    Case("emit --verify --model toy-bf16", "no kernel for toy-bf16 on NVIDIA H200; the table has"),
     Case("draw --model toy-bf16", "no kernel for toy-bf16"),
     Case(f"draw --model {MODEL} --tokens 33", "33 is not in the range 1<=x<=32"),
     Case(f"draw --model {MODEL} --with /none.trace.json", "cannot be read: No such file"),

@@ -15,7 +15,7 @@ from monomoe_gen import c_header, cubin_cache, dispatch, tuning_db
 from monomoe_gen.compile import compile_source, compiler_version
 from monomoe_gen.device import KNOWN
 from monomoe_gen.emit import Emission, emit
-from monomoe_gen.errors import CompileError, MonomoeError
+from monomoe_gen.errors import CompileError, MonomoeError, NoKernel
 from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
@@ -200,6 +200,24 @@ def test_one_model_can_be_emitted_alone(place: Place) -> None:
     table = place.emit(MODEL).table
     assert {e.model: e.time_us for e in table.entries} == {MODEL: 13.0, OTHER_MODEL: 18.0}
     assert not place.wrong()
+
+
+def test_one_model_can_be_verified_alone(place: Place) -> None:
+    place.record(1, 14.0)
+    place.record(1, 18.0, SLOW, model=OTHER_MODEL)
+    table = place.emit().table
+    own = next(kernel for kernel in table.kernels if kernel.shape.name == MODEL)
+    (place.folder / f"{own.id}.cu").write_text("changed")
+    found = verify(H200, [MODEL], database=place.database, folder=place.folder)
+    assert [(f.subject, f.status) for f in found] == [
+        (own.id, "wrong"),
+        (f"{MODEL}, 1 tokens", "equal"),
+        (c_header.FILE, "equal"),
+    ]
+    other = verify(H200, [OTHER_MODEL], database=place.database, folder=place.folder)
+    assert Counter(f.status for f in other) == {"equal": 3}
+    with pytest.raises(NoKernel, match="no kernel for toy on"):
+        verify(H200, ["toy"], database=place.database, folder=place.folder)
 
 
 def as_if_by_another_compiler(place: Place) -> None:

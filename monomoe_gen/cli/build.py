@@ -162,13 +162,14 @@ def _resources(source: Source, outcome: Outcome) -> dict[str, Any]:
 
 
 @click.command()
-@models_option("every shape with records")
+@models_option("every shape with records; with --verify, every dispatched one")
 @device_option
 @click.option(
     "--verify",
     "verify_only",
     is_flag=True,
-    help="Change nothing: render and compile every dispatched kernel again and compare.",
+    help="Change nothing: render and compile the dispatched kernels again, every one or those of "
+    "--model, and compare. The C++ header is compared as a whole.",
 )
 @objective_option("Let finalists win by this objective, as `tune --objective` measured them.")
 @format_option
@@ -184,7 +185,7 @@ def emit(
     With --verify, exit code 3 means that generated/ is not what the sources give.
     """
     if verify_only:
-        return _verify(device, form)
+        return _verify(device, [shape.name for shape in shapes], form)
     from monomoe_gen.emit import emit as emit_table
 
     with progress("compiling", None) as step:
@@ -201,11 +202,11 @@ def emit(
     return None
 
 
-def _verify(device: Device, form: str) -> int | None:
+def _verify(device: Device, models: list[str], form: str) -> int | None:
     from monomoe_gen.verify import verify
 
     with progress("compiling", None) as step:
-        findings = verify(device, done=step)
+        findings = verify(device, models, done=step)
     print_rows(
         [{"subject": f.subject, "status": f.status, "message": f.message} for f in findings], form
     )
