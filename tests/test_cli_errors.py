@@ -228,6 +228,7 @@ CASES = (
     Case("shape import {lacks.json} --set hidden_act", "'hidden_act': write FIELD=VALUE"),
     Case("shape import {mixtral.json} --name mixtral --block-fp8", "a larger --tp"),
     Case("shape import {mixtral.json} --name mixtral", "--block-fp8"),
+    Case("shape import {mixtral.json} --name m -o {out}", "/out is not m.yaml; leave --name away"),
     Case("show toy-bf16", "no kernel for toy-bf16"),
     Case("show --tokens 1", "--tokens and --records need a MODEL"),
     Case(f"show {MODEL} --tokens 1 --records", "give --tokens or --records, not both"),
