@@ -215,6 +215,13 @@ def load(folder: Path) -> Table:
         DatabaseError: no table there, or one with a field that is unknown, missing or wrong.
     """
     path = folder / FILE
+    if not path.exists():
+        raise DatabaseError(
+            path,
+            0,
+            "there is no such file, so nothing is generated for this GPU; run `monomoe-gen tune` "
+            "on one, or `monomoe-gen emit --device` with its name if its measurements are here",
+        )
     file = read_versioned(_File, path, FORMAT)
     for problem in _problems(file):
         raise DatabaseError(path, 0, problem)

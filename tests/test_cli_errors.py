@@ -233,6 +233,11 @@ CASES = (
     Case("show nope --tokens 1", "nope: no such shape; known are"),
     Case("show nope --records", "nope: no such shape; known are"),
     Case("show toy-bf16", "no kernel for toy-bf16 on NVIDIA H200; the table has"),
+    Case(
+        "show --device nvidia-h100", "so nothing is generated for this GPU; run `monomoe-gen tune`"
+    ),
+    Case("emit --verify --device nvidia-h100", "so nothing is generated for this GPU"),
+    Case("compile --dispatched --device nvidia-h100", "so nothing is generated for this GPU"),
     Case("show --tokens 1", "--tokens and --records need a MODEL"),
     Case(f"show {MODEL} --tokens 1 --records", "give --tokens or --records, not both"),
     Case("show glm-5.2-tp8 --layout raw --tokens 9", "1 to 8 tokens"),

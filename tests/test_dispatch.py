@@ -164,7 +164,7 @@ def test_what_is_no_json_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match="is not JSON") as caught:
         dispatch.load(tmp_path)
     assert caught.value.line == 2
-    with pytest.raises(DatabaseError, match="cannot be read"):
+    with pytest.raises(DatabaseError, match="nothing is generated for this GPU"):
         dispatch.load(tmp_path / "nowhere")
 
 
