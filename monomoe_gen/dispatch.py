@@ -208,6 +208,21 @@ def read_cubin(folder: Path, kernel: Kernel) -> bytes:
     return cubin
 
 
+def read_source(folder: Path, kernel: Kernel) -> str:
+    """The CUDA text of a kernel of the table in `folder`.
+
+    Raises:
+        DatabaseError: the file is missing or is no text.
+    """
+    path = folder / f"{kernel.id}.cu"
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DatabaseError(path, 0, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DatabaseError(path, 0, f"is not UTF-8 text: {error.reason}") from None
+
+
 def load(folder: Path) -> Table:
     """Reads the table of `folder`.
 

@@ -18,6 +18,7 @@ from monomoe_gen.dispatch import (
     entries_of,
     load,
     read_cubin,
+    read_source,
     table_folder,
 )
 from monomoe_gen.emit import origin_of, orphans
@@ -151,8 +152,8 @@ def _check_kernel(
         return wrong("the templates or the shape changed since it was compiled")
     try:
         cubin = read_cubin(folder, kernel)
-        text = (folder / f"{kernel.id}.cu").read_text(encoding="utf-8")
-    except (DatabaseError, OSError) as error:
+        text = read_source(folder, kernel)
+    except DatabaseError as error:
         return wrong(str(error))
     if text != source.bundle():
         return wrong(f"{kernel.id}.cu is not what the templates give")

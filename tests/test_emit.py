@@ -344,6 +344,11 @@ def another_time(place: Place) -> None:
     relist(place, lambda raw: raw["entries"][0].update(time_us=12.0))
 
 
+def source_missing(place: Place) -> None:
+    (path,) = place.folder.glob("*.cu")
+    path.unlink()
+
+
 def longer_cubin_listed(place: Place) -> None:
     """A cubin that is whole and listed, but not what the compiler gives."""
     edit(".cubin", lambda data: data + b"\0")(place)
@@ -358,6 +363,8 @@ def longer_cubin_listed(place: Place) -> None:
         (edit(".cubin", lambda data: data[:-1]), "its hash differs"),
         (longer_cubin_listed, "gives other bytes"),
         (edit(".cu", lambda data: data + b"//\n"), "is not what the templates give"),
+        (edit(".cu", lambda data: b"\xff" + data), ".cu: is not UTF-8 text"),
+        (source_missing, ".cu: cannot be read: No such file"),
         (another_time, "no record of the database"),
         (edit(".h", lambda data: data.replace(b"14.0", b"12.0")), "is not what the table gives"),
         (lambda place: (place.folder / c_header.FILE).unlink(), "cannot be read"),
