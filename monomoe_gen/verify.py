@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from monomoe_gen import c_header, tuning_db
 from monomoe_gen.compile import KernelBinary, compile_many
@@ -27,6 +27,8 @@ from monomoe_gen.render import Source, render
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
 from monomoe_gen.variant import USUAL, Variant
+
+_NOT_COMPARED = "bytes not compared"
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,23 @@ def findings(
     return _check_parts(device, table, rebuilt, folder, database) + _check_whole(table, folder)
 
 
+def gathered(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of findings, with ``subject`` and ``message``, for people to read.
+
+    Where bytes are not compared, because of one and the same pair of compilers, one row counts the
+    kernels. All other rows stay.
+    """
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for index, row in enumerate(rows):
+        message = row["message"]
+        key = message if message.startswith(_NOT_COMPARED) else index
+        groups.setdefault(key, []).append(row)
+    return [
+        group[0] if len(group) == 1 else {**group[0], "subject": f"{len(group)} kernels"}
+        for group in groups.values()
+    ]
+
+
 def _check_parts(
     device: Device,
     table: Table,
@@ -163,7 +182,7 @@ def _check_kernel(
         return Finding(
             kernel.id,
             "compiles",
-            f"bytes not compared: compiled by {kernel.compiler}, installed is {outcome.compiler}",
+            f"{_NOT_COMPARED}: compiled by {kernel.compiler}, installed is {outcome.compiler}",
         )
     if outcome.cubin != cubin:
         return wrong(f"{outcome.compiler} gives other bytes than {kernel.id}.cubin")

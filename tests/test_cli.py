@@ -277,3 +277,16 @@ def test_emit_verify_ends_with_3_when_something_differs(
     assert asked == [["toy"]]
     assert found == code
     assert json.loads(out)[1] == {"subject": "two", "status": status, "message": "because"}
+
+
+def test_emit_verify_says_once_that_the_compiler_is_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "bytes not compared: compiled by nvrtc 1.0, installed is nvrtc 2.0"
+    findings = [Finding(name, "compiles", message) for name in ("one", "two")]
+    monkeypatch.setattr(verify_module, "verify", lambda device, models, done: findings)
+    _, out, _ = ask(capsys, "emit", "--verify")
+    assert out.count(message) == 1 and "2 kernels" in out
+    for form in ("json", "csv"):
+        _, out, _ = ask(capsys, "emit", "--verify", "--format", form)
+        assert out.count(message) == 2

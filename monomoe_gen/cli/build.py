@@ -20,7 +20,7 @@ from monomoe_gen.cli.options import (
     schedule_option,
     token_tile_option,
 )
-from monomoe_gen.cli.output import format_option, print_rows, progress, say
+from monomoe_gen.cli.output import FOR_PROGRAMS, format_option, print_rows, progress, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import CompileError
 from monomoe_gen.files import write_atomically
@@ -203,13 +203,12 @@ def emit(
 
 
 def _verify(device: Device, models: list[str], form: str) -> int | None:
-    from monomoe_gen.verify import verify
+    from monomoe_gen.verify import gathered, verify
 
     with progress("compiling", None) as step:
         findings = verify(device, models, done=step)
-    print_rows(
-        [{"subject": f.subject, "status": f.status, "message": f.message} for f in findings], form
-    )
+    rows = [{"subject": f.subject, "status": f.status, "message": f.message} for f in findings]
+    print_rows(rows if form in FOR_PROGRAMS else gathered(rows), form)
     return NOT_REPRODUCED if any(f.status == "wrong" for f in findings) else None
 
 
