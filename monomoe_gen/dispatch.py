@@ -141,6 +141,26 @@ def writable_folder(gpu: str = DEFAULT) -> Path:
     return own
 
 
+def entries_of(table: Table, model: str, variant: Variant = USUAL) -> list[Entry]:
+    """All entries of `model`, of any variant; `variant` is the one to advise tuning for.
+
+    Raises:
+        NoKernel: there are none.
+    """
+    entries = [entry for entry in table.entries if entry.model == model]
+    if not entries:
+        models = ", ".join(sorted({entry.model for entry in table.entries})) or "no model"
+        raise NoKernel(
+            f"{model} on {table.device.name}",
+            f"the table has {models}; run `{_tune(model, variant)}` to add one",
+        )
+    return entries
+
+
+def _tune(model: str, variant: Variant) -> str:
+    return f"monomoe-gen tune --model {model}{variant.options}"
+
+
 def lookup(table: Table, model: str, tokens: int, variant: Variant = USUAL) -> Match:
     """The kernel of `variant` for `tokens` tokens of `model`.
 
@@ -150,7 +170,7 @@ def lookup(table: Table, model: str, tokens: int, variant: Variant = USUAL) -> M
     Raises:
         NoKernel: the model is unknown, or no entry of the variant takes that many tokens.
     """
-    every = [entry for entry in table.entries if entry.model == model]
+    every = entries_of(table, model, variant)
     entries = [entry for entry in every if entry.variant == variant]
     fits = [entry for entry in entries if entry.capacity >= tokens > 0]
     below = [entry for entry in fits if entry.tuned_at <= tokens]
@@ -165,15 +185,11 @@ def lookup(table: Table, model: str, tokens: int, variant: Variant = USUAL) -> M
     if entries:
         most = max(entry.capacity for entry in entries)
         raise NoKernel(request, f"the table has 1 to {most} tokens for this model")
-    tune = f"monomoe-gen tune --model {model}{variant.options}"
-    if every:
-        known = " / ".join(str(found) for found in sorted({e.variant for e in every}))
-        raise NoKernel(
-            f"{request}, {variant}",
-            f"the table has {known} for this model; run `{tune}`",
-        )
-    models = ", ".join(sorted({entry.model for entry in table.entries})) or "no model"
-    raise NoKernel(request, f"the table has {models}; run `{tune}` to add one")
+    known = " / ".join(str(found) for found in sorted({e.variant for e in every}))
+    raise NoKernel(
+        f"{request}, {variant}",
+        f"the table has {known} for this model; run `{_tune(model, variant)}`",
+    )
 
 
 def read_cubin(folder: Path, kernel: Kernel) -> bytes:
@@ -192,6 +208,21 @@ def read_cubin(folder: Path, kernel: Kernel) -> bytes:
     return cubin
 
 
+def read_source(folder: Path, kernel: Kernel) -> str:
+    """The CUDA text of a kernel of the table in `folder`.
+
+    Raises:
+        DatabaseError: the file is missing or is no text.
+    """
+    path = folder / f"{kernel.id}.cu"
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DatabaseError(path, 0, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DatabaseError(path, 0, f"is not UTF-8 text: {error.reason}") from None
+
+
 def load(folder: Path) -> Table:
     """Reads the table of `folder`.
 
@@ -199,6 +230,13 @@ def load(folder: Path) -> Table:
         DatabaseError: no table there, or one with a field that is unknown, missing or wrong.
     """
     path = folder / FILE
+    if not path.exists():
+        raise DatabaseError(
+            path,
+            0,
+            "there is no such file, so nothing is generated for this GPU; run `monomoe-gen tune` "
+            "on one, or `monomoe-gen emit --device` with its name if its measurements are here",
+        )
     file = read_versioned(_File, path, FORMAT)
     for problem in _problems(file):
         raise DatabaseError(path, 0, problem)

@@ -72,12 +72,12 @@ def _checks(device: Device) -> Iterator[Check]:
     yield _cupy()
     yield _compiler()
     yield _gpu()
-    for subject, folder in (
-        ("measurements", tuning_db_dir()),
-        ("generated", dispatch.table_folder(device.slug)),
-        ("compile cache", cubin_cache.folder()),
+    for subject, folder, maker in (
+        ("measurements", tuning_db_dir(), "`monomoe-gen tune`"),
+        ("generated", dispatch.table_folder(device.slug), "`monomoe-gen tune` or `emit`"),
+        ("compile cache", cubin_cache.folder(), "the first compilation"),
     ):
-        yield _folder(subject, folder)
+        yield _folder(subject, folder, maker)
     database = tuning_db_dir() / device.slug
     for path in sorted(database.glob("*.jsonl")):
         yield _records(path)
@@ -160,15 +160,19 @@ def _driver() -> str:
         return ""
 
 
-def _folder(subject: str, folder: Path) -> Check:
+def _folder(subject: str, folder: Path, maker: str) -> Check:
+    """About the room there; ``maker`` is the command that makes the folder."""
     there = next(p for p in (folder, *folder.parents) if p.exists())
     free = shutil.disk_usage(there).free
     used = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
-    text = f"{folder}: {used / 1e6:.1f} MB, {free / 1e9:.1f} GB free"
+    size = f"{used / 1e6:.1f} MB" if folder.exists() else "not there yet"
+    text = f"{folder}: {size}, {free / 1e9:.1f} GB free"
     if not os.access(there, os.W_OK):
         return Check("machine", subject, "note", text, "this user may not write there")
     if free < LEAST_FREE_BYTES:
         return Check("machine", subject, "problem", text, "free some space before tuning")
+    if not folder.exists():
+        return Check("machine", subject, "note", text, f"{maker} makes it")
     return Check("machine", subject, "ok", text)
 
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from monomoe_gen.gate import CellResult, Run
 from monomoe_gen.inspection import Remark
 from monomoe_gen.regress import Verdict
+from monomoe_gen.verify import gathered
 
 ADVICE = {
     Verdict.REGRESSION: "slower than the baseline by more than the threshold",
@@ -168,8 +169,8 @@ def _markdown(report: Report) -> Iterator[str]:
         yield ""
         yield "<details><summary>Notes</summary>"
         yield ""
-        for remark in notes:
-            yield f"* {remark.subject}: {_flat(remark.message)}"
+        for note in gathered(remark_rows(notes)):
+            yield f"* {note['subject']}: {_flat(note['message'])}"
         yield ""
         yield "</details>"
 

@@ -131,7 +131,7 @@ def _references(
                 again.append(_committed_source(folder, kernel))
                 continue
             cubin = dispatch.read_cubin(folder, kernel)
-        except (DatabaseError, OSError) as error:
+        except DatabaseError as error:
             lost.append(Remark("resources", kernel.id, "note", f"not compared: {error}"))
             continue
         recorded = {n: getattr(kernel, n, None) for n in RESOURCES}
@@ -160,7 +160,7 @@ def _recorded_spills(device: Device, models: set[str], database: Path | None) ->
 
 def _committed_source(folder: Path, kernel: Kernel) -> Source:
     """The text beside the table, as a program."""
-    text = (folder / f"{kernel.id}.cu").read_text(encoding="utf-8")
+    text = dispatch.read_source(folder, kernel)
     return Source(
         kernel_name=kernel.kernel_name,
         texts={MAIN_FILE: text},

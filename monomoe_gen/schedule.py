@@ -9,6 +9,7 @@ header.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -41,6 +42,13 @@ H_STAGING_VALUES = 40 * 1024  # budget of the h slots; longer rows get fewer slo
 # For x, h and partial sums in shared memory; an x that does not fit is read block by block.
 STAGING_BYTES = 176 * 1024
 INPUT_PACKET_BYTES = SCALE_BLOCK + 16  # 128 columns of one token, their scale, three words of fill
+_NUMBER = "([0-9]{1,9})"
+_ROLE = "x".join([_NUMBER] * 3)
+_ID = re.compile(f"g{_NUMBER}-u{_ROLE}-d{_ROLE}")
+_FORMS = (
+    "write an id as tables print it, such as g132-u64x1024x8-d128x512x8 (grid, g_up x k_up x d_up, "
+    "g_down x k_down x d_down), or name=integer, comma separated"
+)
 
 
 def _parameter(doc: str) -> int:
@@ -95,17 +103,24 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str) -> Schedule:
-        """Reads ``grid=132,g_up=64,...`` (the seven names in any order)."""
+        """Reads an `id`, or ``grid=132,g_up=64,...`` (the seven names in any order).
+
+        Raises:
+            MonomoeError: it is neither, or a parameter is missing, unknown or no positive integer.
+        """
+        if match := _ID.fullmatch(text.strip()):
+            names = ("grid", "g_up", "k_up", "d_up", "g_down", "k_down", "d_down")
+            return cls.from_dict(dict(zip(names, map(int, match.groups()), strict=True)))
         values: dict[str, object] = {}
         for part in filter(None, (p.strip() for p in text.split(","))):
-            name, sign, number = part.partition("=")
-            if not sign or not number.strip().isdigit():
-                raise MonomoeError(
-                    f"cannot read {part!r} in schedule {text!r}: "
-                    "write name=integer, comma separated"
-                )
+            name, _, number = part.partition("=")
+            if not re.fullmatch(_NUMBER, number.strip()):
+                raise MonomoeError(f"cannot read {part!r} in schedule {text!r}: {_FORMS}")
             values[name.strip()] = int(number)
-        return cls.from_dict(values)
+        try:
+            return cls.from_dict(values)
+        except MonomoeError as error:
+            raise MonomoeError(f"cannot read schedule {text!r}: {error}; {_FORMS}") from None
 
 
 def require_layout(name: str) -> Layout:

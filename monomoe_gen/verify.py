@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from monomoe_gen import c_header, tuning_db
 from monomoe_gen.compile import KernelBinary, compile_many
 from monomoe_gen.device import Device
-from monomoe_gen.dispatch import Entry, Kernel, Table, load, read_cubin, table_folder
+from monomoe_gen.dispatch import (
+    Entry,
+    Kernel,
+    Table,
+    entries_of,
+    load,
+    read_cubin,
+    read_source,
+    table_folder,
+)
 from monomoe_gen.emit import origin_of, orphans
 from monomoe_gen.errors import CompileError, DatabaseError
 from monomoe_gen.render import Source, render
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
 from monomoe_gen.variant import USUAL, Variant
+
+_NOT_COMPARED = "bytes not compared"
 
 
 @dataclass(frozen=True)
@@ -44,23 +55,36 @@ class Rebuilt:
 
 def verify(
     device: Device,
+    models: Collection[str] = (),
     *,
     database: Path | None = None,
     folder: Path | None = None,
     done: Callable[[str], object] = lambda kernel_id: None,
 ) -> list[Finding]:
-    """Renders and compiles every dispatched kernel again and compares it with what is written.
+    """Renders and compiles dispatched kernels again and compares them with what is written.
+
+    These are the kernels and entries of `models`, none meaning all; the header and files that no
+    kernel has are always looked at.
 
     Bytes of a cubin are compared if the installed compiler is the recorded one. Entries are
     compared with the records they came from, the C++ header with the table.
 
     Raises:
         DatabaseError: no table, or an unreadable one.
+        NoKernel: the table has nothing for one of `models`.
         EnvironmentProblem: no usable NVRTC.
     """
     folder = folder or table_folder(device.slug)
     table = load(folder)
-    return findings(device, table, rebuild(device, table, done), folder, database)
+    for model in models:
+        entries_of(table, model)
+    part = dataclasses.replace(
+        table,
+        kernels=tuple(k for k in table.kernels if not models or k.shape.name in models),
+        entries=tuple(e for e in table.entries if not models or e.model in models),
+    )
+    found = _check_parts(device, part, rebuild(device, part, done), folder, database)
+    return found + _check_whole(table, folder)
 
 
 def rebuild(
@@ -93,18 +117,48 @@ def findings(
     database: Path | None = None,
 ) -> list[Finding]:
     """What `verify` says of ``table`` in ``folder``, given what its kernels were rebuilt to."""
+    return _check_parts(device, table, rebuilt, folder, database) + _check_whole(table, folder)
+
+
+def gathered(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of findings, with ``subject`` and ``message``, for people to read.
+
+    Where bytes are not compared, because of one and the same pair of compilers, one row counts the
+    kernels. All other rows stay.
+    """
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for index, row in enumerate(rows):
+        message = row["message"]
+        key = message if message.startswith(_NOT_COMPARED) else index
+        groups.setdefault(key, []).append(row)
+    return [
+        group[0] if len(group) == 1 else {**group[0], "subject": f"{len(group)} kernels"}
+        for group in groups.values()
+    ]
+
+
+def _check_parts(
+    device: Device,
+    table: Table,
+    rebuilt: Iterable[Rebuilt],
+    folder: Path,
+    database: Path | None,
+) -> list[Finding]:
+    """About each kernel and each entry."""
     found = [_check_kernel(r.kernel, r.source, r.outcome, folder) for r in rebuilt]
     records = {
         model: tuning_db.read(tuning_db.database_path(device.slug, model, database))
         for model in {entry.model for entry in table.entries}
     }
-    found += [_check_entry(entry, records[entry.model]) for entry in table.entries]
-    found.append(_check_header(table, folder))
-    found += [
+    return found + [_check_entry(entry, records[entry.model]) for entry in table.entries]
+
+
+def _check_whole(table: Table, folder: Path) -> list[Finding]:
+    """About what is made from the table as a whole."""
+    return [_check_header(table, folder)] + [
         Finding(path.name, "wrong", "no kernel of the table has this file")
         for path in orphans(folder, table)
     ]
-    return found
 
 
 def _check_kernel(
@@ -117,8 +171,8 @@ def _check_kernel(
         return wrong("the templates or the shape changed since it was compiled")
     try:
         cubin = read_cubin(folder, kernel)
-        text = (folder / f"{kernel.id}.cu").read_text(encoding="utf-8")
-    except (DatabaseError, OSError) as error:
+        text = read_source(folder, kernel)
+    except DatabaseError as error:
         return wrong(str(error))
     if text != source.bundle():
         return wrong(f"{kernel.id}.cu is not what the templates give")
@@ -128,7 +182,7 @@ def _check_kernel(
         return Finding(
             kernel.id,
             "compiles",
-            f"bytes not compared: compiled by {kernel.compiler}, installed is {outcome.compiler}",
+            f"{_NOT_COMPARED}: compiled by {kernel.compiler}, installed is {outcome.compiler}",
         )
     if outcome.cubin != cubin:
         return wrong(f"{outcome.compiler} gives other bytes than {kernel.id}.cubin")

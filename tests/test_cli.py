@@ -31,6 +31,7 @@ from monomoe_gen.errors import (
     RenderError,
     ShapeError,
 )
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import list_shapes, load_shape
 from monomoe_gen.space import feasible
 from monomoe_gen.strict import read_json
@@ -143,6 +144,17 @@ def test_explain_a_legal_schedule(legal: str, capsys: pytest.CaptureFixture[str]
     assert json.loads(ask(capsys, *arguments, "--format", "json")[1])["feasible"] is True
 
 
+def test_a_schedule_may_be_given_as_tables_print_it(
+    legal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule = Schedule(grid=1, g_up=2, k_up=3, g_down=5, k_down=6, d_up=4, d_down=7)
+    assert Schedule.parse(schedule.id) == Schedule.parse(schedule_text(schedule)) == schedule
+    arguments = ("explain", "--model", "qwen3.5-35b", "--schedule", Schedule.parse(legal).id)
+    code, out, _ = ask(capsys, *arguments, "--format", "json")
+    assert code == 0
+    assert json.loads(out)["schedule"] == Schedule.parse(legal).id
+
+
 def test_explain_names_the_rule_and_the_nearest_legal_schedule(
     legal: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,7 +265,28 @@ def test_emit_verify_ends_with_3_when_something_differs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     findings = [Finding("one", "equal", ""), Finding("two", status, "because")]
-    monkeypatch.setattr(verify_module, "verify", lambda device, done: findings)
-    found, out, _ = ask(capsys, "emit", "--verify", "--format", "json")
+    asked: list[list[str]] = []
+
+    def verify(device: Device, models: list[str], done: object) -> list[Finding]:
+        asked.append(models)
+        return findings
+
+    monkeypatch.setattr(verify_module, "verify", verify)
+    command = ("emit", "--verify", "--format", "json", "--model", "toy")
+    found, out, _ = ask(capsys, *command)
+    assert asked == [["toy"]]
     assert found == code
     assert json.loads(out)[1] == {"subject": "two", "status": status, "message": "because"}
+
+
+def test_emit_verify_says_once_that_the_compiler_is_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "bytes not compared: compiled by nvrtc 1.0, installed is nvrtc 2.0"
+    findings = [Finding(name, "compiles", message) for name in ("one", "two")]
+    monkeypatch.setattr(verify_module, "verify", lambda device, models, done: findings)
+    _, out, _ = ask(capsys, "emit", "--verify")
+    assert out.count(message) == 1 and "2 kernels" in out
+    for form in ("json", "csv"):
+        _, out, _ = ask(capsys, "emit", "--verify", "--format", form)
+        assert out.count(message) == 2

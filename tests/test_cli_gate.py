@@ -171,6 +171,24 @@ def test_without_a_gpu_it_says_that_nothing_was_timed(
     assert not world.history.exists()
 
 
+def test_another_compiler_is_noted_once_and_kernel_by_kernel_for_programs(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "current_device", lambda: None)
+    message = "bytes not compared: compiled by nvrtc 1.0, installed is nvrtc 2.0"
+    notes = [Remark("files", f"kernel-{n}", "note", message) for n in range(3)]
+    grown = [Remark("resources", f"kernel-{n}", "note", "1 -> 2 registers") for n in range(3)]
+    world.remarks = (*notes, *grown)
+    for form in ("table", "markdown"):
+        assert cli.run(["check", "--format", form]) == 0
+        out = capsys.readouterr().out
+        assert out.count(message) == 1 and "3 kernels" in out
+        assert out.count("1 -> 2 registers") == 3
+    assert [row["subject"] for row in answer(capsys, 0)["inspection"]] == 2 * [
+        "kernel-0", "kernel-1", "kernel-2",
+    ]  # fmt: skip
+
+
 def test_a_gpu_without_a_table_is_no_gpu(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

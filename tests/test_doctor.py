@@ -81,6 +81,13 @@ def test_a_full_disk(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found("measurements").status == "problem"
 
 
+def test_a_folder_that_is_not_there(place: Path) -> None:
+    check = found("generated")
+    assert check.status == "note" and "not there yet" in check.found and "emit" in check.todo
+    (place / "generated" / DEFAULT).mkdir(parents=True)
+    assert found("generated").status == "ok" and "0.0 MB" in found("generated").found
+
+
 def test_records_of_older_sources_are_counted(place: Path) -> None:
     schedules = feasible(TOY, DEVICE)[:2]
     current = render(KernelSpec(TOY, schedules[0], 8)).sources_hash

@@ -15,7 +15,7 @@ from monomoe_gen import c_header, cubin_cache, dispatch, tuning_db
 from monomoe_gen.compile import compile_source, compiler_version
 from monomoe_gen.device import KNOWN
 from monomoe_gen.emit import Emission, emit
-from monomoe_gen.errors import CompileError, MonomoeError
+from monomoe_gen.errors import CompileError, MonomoeError, NoKernel
 from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
@@ -202,6 +202,24 @@ def test_one_model_can_be_emitted_alone(place: Place) -> None:
     assert not place.wrong()
 
 
+def test_one_model_can_be_verified_alone(place: Place) -> None:
+    place.record(1, 14.0)
+    place.record(1, 18.0, SLOW, model=OTHER_MODEL)
+    table = place.emit().table
+    own = next(kernel for kernel in table.kernels if kernel.shape.name == MODEL)
+    (place.folder / f"{own.id}.cu").write_text("changed")
+    found = verify(H200, [MODEL], database=place.database, folder=place.folder)
+    assert [(f.subject, f.status) for f in found] == [
+        (own.id, "wrong"),
+        (f"{MODEL}, 1 tokens", "equal"),
+        (c_header.FILE, "equal"),
+    ]
+    other = verify(H200, [OTHER_MODEL], database=place.database, folder=place.folder)
+    assert Counter(f.status for f in other) == {"equal": 3}
+    with pytest.raises(NoKernel, match="no kernel for toy on"):
+        verify(H200, ["toy"], database=place.database, folder=place.folder)
+
+
 def as_if_by_another_compiler(place: Place) -> None:
     """The kernel in the folder and its record, had `nvrtc 99.0.1` made them."""
     cubin = b"\x7fELF of another compiler"
@@ -326,6 +344,11 @@ def another_time(place: Place) -> None:
     relist(place, lambda raw: raw["entries"][0].update(time_us=12.0))
 
 
+def source_missing(place: Place) -> None:
+    (path,) = place.folder.glob("*.cu")
+    path.unlink()
+
+
 def longer_cubin_listed(place: Place) -> None:
     """A cubin that is whole and listed, but not what the compiler gives."""
     edit(".cubin", lambda data: data + b"\0")(place)
@@ -340,6 +363,8 @@ def longer_cubin_listed(place: Place) -> None:
         (edit(".cubin", lambda data: data[:-1]), "its hash differs"),
         (longer_cubin_listed, "gives other bytes"),
         (edit(".cu", lambda data: data + b"//\n"), "is not what the templates give"),
+        (edit(".cu", lambda data: b"\xff" + data), ".cu: is not UTF-8 text"),
+        (source_missing, ".cu: cannot be read: No such file"),
         (another_time, "no record of the database"),
         (edit(".h", lambda data: data.replace(b"14.0", b"12.0")), "is not what the table gives"),
         (lambda place: (place.folder / c_header.FILE).unlink(), "cannot be read"),

@@ -12,6 +12,7 @@ from test_cli import ask
 
 from monomoe_gen.errors import ShapeError
 from monomoe_gen.hf_config import default_name, import_shape, read_config
+from monomoe_gen.paths import DATA_VARIABLE
 from monomoe_gen.shapes import Shape, load_shape
 
 BLOCK_FP8 = {
@@ -438,13 +439,27 @@ def test_the_command_prints_or_writes_a_shape_file(
     code, nothing, _ = ask(capsys, "shape", "import", path, "--name", "next", "-o", str(target))
     assert code == 0 and nothing == "" and target.read_text() == out
     assert load_shape(target) == shape_of(QWEN3_NEXT, "next")
-    again = ("shape", "import", path, "--name", "other", "-o", str(target))
+    again = ("shape", "import", path, "--tp", "2", "-o", str(target))
     code, _, err = ask(capsys, *again)
     assert code == 2 and "--force" in err and target.read_text() == out
-    assert ask(capsys, *again, "--force")[0] == 0 and load_shape(target).name == "other"
+    assert ask(capsys, *again, "--force")[0] == 0
+    assert load_shape(target) == shape_of(QWEN3_NEXT, "next", tp=2)
     code, out, err = ask(capsys, "shape", "import", path, "--name", "next", "--shared-experts")
     assert code == 0 and "shared_experts: 1\nshared_gate: true\n" in out
     assert "one more column" in err
+
+
+def test_an_imported_shape_is_known_by_the_name_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    (tmp_path / "shapes").mkdir()
+    path = save(tmp_path, {**QWEN3_30B, "_name_or_path": "somebody/model"})
+    target = tmp_path / "shapes" / "mine.yaml"
+    assert ask(capsys, "shape", "import", path, "-o", str(target))[0] == 0
+    code, out, err = ask(capsys, "shapes")
+    assert code == 0 and "\nmine " in out, err
+    assert load_shape("mine").name == "mine"
 
 
 def test_the_command_takes_what_the_file_lacks(

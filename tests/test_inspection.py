@@ -146,6 +146,14 @@ def test_the_database_and_the_cubins_have_to_agree(place: Place) -> None:
     assert one(found, "resources").message.startswith("not compared: ")
 
 
+def test_a_missing_text_of_the_baseline_is_named(place: Place) -> None:
+    (place.templates / "body.cuh").write_text(GREEDY)
+    next(place.folder.glob("*.cu")).unlink()
+    message = one(place.inspect(), "resources").message
+    assert message.startswith("not compared: ")
+    assert message.endswith(".cu: cannot be read: No such file or directory")
+
+
 def test_another_compiler_is_told_apart_from_a_change(place: Place) -> None:
     place.edit_table(
         lambda table: dataclasses.replace(

@@ -20,7 +20,7 @@ from monomoe_gen.cli.options import (
     schedule_option,
     token_tile_option,
 )
-from monomoe_gen.cli.output import format_option, print_rows, progress, say
+from monomoe_gen.cli.output import FOR_PROGRAMS, format_option, print_rows, progress, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import CompileError
 from monomoe_gen.files import write_atomically
@@ -162,13 +162,14 @@ def _resources(source: Source, outcome: Outcome) -> dict[str, Any]:
 
 
 @click.command()
-@models_option("every shape with records")
+@models_option("every shape with records; with --verify, every dispatched one")
 @device_option
 @click.option(
     "--verify",
     "verify_only",
     is_flag=True,
-    help="Change nothing: render and compile every dispatched kernel again and compare.",
+    help="Change nothing: render and compile the dispatched kernels again, every one or those of "
+    "--model, and compare. The C++ header is compared as a whole.",
 )
 @objective_option("Let finalists win by this objective, as `tune --objective` measured them.")
 @format_option
@@ -184,7 +185,7 @@ def emit(
     With --verify, exit code 3 means that generated/ is not what the sources give.
     """
     if verify_only:
-        return _verify(device, form)
+        return _verify(device, [shape.name for shape in shapes], form)
     from monomoe_gen.emit import emit as emit_table
 
     with progress("compiling", None) as step:
@@ -201,14 +202,13 @@ def emit(
     return None
 
 
-def _verify(device: Device, form: str) -> int | None:
-    from monomoe_gen.verify import verify
+def _verify(device: Device, models: list[str], form: str) -> int | None:
+    from monomoe_gen.verify import gathered, verify
 
     with progress("compiling", None) as step:
-        findings = verify(device, done=step)
-    print_rows(
-        [{"subject": f.subject, "status": f.status, "message": f.message} for f in findings], form
-    )
+        findings = verify(device, models, done=step)
+    rows = [{"subject": f.subject, "status": f.status, "message": f.message} for f in findings]
+    print_rows(rows if form in FOR_PROGRAMS else gathered(rows), form)
     return NOT_REPRODUCED if any(f.status == "wrong" for f in findings) else None
 
 

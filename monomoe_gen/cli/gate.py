@@ -284,6 +284,7 @@ def _pairs(
 
 def _print(report: Report, form: str) -> None:
     from monomoe_gen import gate_report
+    from monomoe_gen.verify import gathered
 
     if form == "json":
         print_json(gate_report.to_dict(report))
@@ -296,7 +297,7 @@ def _print(report: Report, form: str) -> None:
         print_rows(cells or remarks, form)
         say(report.headline)
         return
-    print_rows(remarks, form)
+    print_rows(gathered(remarks), form)
     if cells:
         click.echo()
         print_rows(cells, form, {"time_us": ".2f", "baseline_us": ".2f", "floor_us": ".2f"})

@@ -208,8 +208,9 @@ def schedule_option(required: bool = True) -> Decorator:
         "--schedule",
         type=_ScheduleType(),
         required=required,
-        metavar="grid=132,g_up=...",
-        help="The seven parameters, comma separated.",
+        metavar="ID|grid=132,g_up=...",
+        help="An id as tables print it, such as g132-u64x1024x8-d128x512x8, or the seven "
+        "parameters by name, comma separated.",
     )
 
 

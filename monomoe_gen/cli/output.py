@@ -19,6 +19,9 @@ Row = Mapping[str, Any]
 
 WIDE = 10_000  # columns of a table that no terminal limits: nothing is folded or cut
 
+FOR_PROGRAMS = ("json", "csv")
+"""Formats that carry every row and value as it is."""
+
 _STDERR = Console(stderr=True)
 
 format_option = click.option(

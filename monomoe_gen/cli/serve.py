@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monomoe_gen.cli.options import TokensType, device_option, variant_options
+from monomoe_gen.cli.options import ModelType, TokensType, device_option, variant_options
 from monomoe_gen.cli.output import format_option, print_rows, say
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.shapes import load_shape
+from monomoe_gen.shapes import Shape
 from monomoe_gen.variant import USUAL, Variant
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _FOR_PROGRAMS = ("capacity", "registers", "shared_bytes", "compiler")
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("shape", metavar="[MODEL]", type=ModelType(), required=False)
 @click.option(
     "--tokens",
     type=TokensType(),
@@ -35,7 +35,7 @@ _FOR_PROGRAMS = ("capacity", "registers", "shared_bytes", "compiler")
 @device_option
 @format_option
 def show(
-    model: str | None,
+    shape: Shape | None,
     tokens: tuple[int, ...] | None,
     records: bool,
     variant: Variant,
@@ -44,10 +44,13 @@ def show(
 ) -> None:
     """Print the dispatch table, of MODEL or of all models.
 
+    MODEL is the name or the file of a shape.
+
     In a table the bar is the measured time: its full part is the stream floor, the rest is what is
     lost to it. "faster" compares with the better published time on the same kind of card. The other
     formats have more columns.
     """
+    model = shape.name if shape else None
     if (tokens or records) and not model:
         raise click.UsageError("--tokens and --records need a MODEL")
     if tokens and records:
@@ -60,8 +63,8 @@ def show(
     rows = _entries(device, model, tokens, variant)
     if form == "table":
         rows = [_for_reading(row, model) for row in rows]
-        if model:
-            say(_summary(model))
+        if shape:
+            say(_summary(shape))
     print_rows(rows, form, US)
 
 
@@ -78,14 +81,11 @@ def _entries(
             {"tokens": count, "how": match.how, **_entry(match.entry, match.kernel, published)}
             for count, match in zip(tokens, matches, strict=True)
         ]
-    entries = [entry for entry in table.entries if model in (None, entry.model)]
-    if model and not entries:
-        dispatch.lookup(table, model, 1)  # raises, and says what there is
+    entries = dispatch.entries_of(table, model) if model else table.entries
     return [_entry(entry, table.kernel(entry), published) for entry in entries]
 
 
-def _summary(model: str) -> str:
-    shape = load_shape(model)
+def _summary(shape: Shape) -> str:
     return (
         f"{shape.name}: hidden {shape.hidden}, intermediate {shape.intermediate}, "
         f"{shape.experts} experts, top {shape.top_k}, {shape.expert_bytes / 1e6:.1f} MB per expert"

@@ -49,7 +49,11 @@ def shape() -> None:
     show_default=True,
     help="Tensor-parallel GPUs that share each expert's intermediate columns.",
 )
-@click.option("--name", help="Name of the shape. Default: that of the config or of its folder.")
+@click.option(
+    "--name",
+    help="Name of the shape. Default: that of the file of --output, which a name given has to be; "
+    "without one, that of the config or of its folder.",
+)
 @click.option(
     "--set",
     "stated",
@@ -81,7 +85,7 @@ def shape() -> None:
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write here instead of to stdout.",
+    help="Write here, <name>.yaml, instead of to stdout.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def import_(
@@ -102,10 +106,16 @@ def import_(
     What decides the result and is not in the file is asked for, never guessed. A model that the
     kernel does not compute is refused with the reason.
     """
+    if output is not None and name not in (None, output.stem):
+        raise click.UsageError(
+            f"a shape is found by the name of its file, and --output {output} is not {name}.yaml; "
+            "leave --name away, or give --output that name"
+        )
     if output is not None and output.exists() and not force:
         raise click.UsageError(
             f"{output} is there already; give --output another name, or --force to replace it"
         )
+    name = output.stem if output else name
     values = read_config(config)
     made = import_shape(
         values,
