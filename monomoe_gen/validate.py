@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from statistics import median
 from typing import Literal
 
@@ -68,11 +68,11 @@ class Problem:
         """What the kernel routes by."""
         return self.logits if self.router is None else self.router
 
-    @property
-    def required_cosines(self) -> list[float]:
+    @cached_property
+    def required_cosines(self) -> tuple[float, ...]:
         """What each token of an output has to reach against the exact answer."""
         definition = cosines(self.mirror, self.exact).tolist()
-        return [required_cosine(self.activations, cosine) for cosine in definition]
+        return tuple(required_cosine(self.activations, cosine) for cosine in definition)
 
     @property
     def name(self) -> str:

@@ -169,7 +169,7 @@ def writes(output: Tensor) -> Run:
 def test_no_token_has_to_be_better_than_the_definition(short_sums: tuple[Problem, int]) -> None:
     problem, token = short_sums
     definition = float(cosines(problem.mirror, problem.exact)[token])
-    bounds = problem.required_cosines
+    bounds = list(problem.required_cosines)
     assert bounds.pop(token) == definition - COSINE_SLACK < COSINE_MIN["fp8"]
     assert set(bounds) == {COSINE_MIN["fp8"]}
     verdict = judge(writes(problem.mirror), [problem])
@@ -192,7 +192,7 @@ def test_what_the_definition_does_not_allow_is_wrong(
 
 def test_long_sums_keep_the_fixed_bound(problems: list[Problem]) -> None:
     for problem in problems:
-        assert problem.required_cosines == [0.998] * TOKENS
+        assert problem.required_cosines == (0.998,) * TOKENS
 
 
 def test_only_a_definition_below_the_fixed_bound_replaces_it() -> None:
