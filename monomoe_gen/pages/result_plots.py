@@ -179,7 +179,7 @@ def shared_memory(data: ModelData, limit: int) -> Figure:
         }
         for i, (name, sizes) in enumerate(groups.items())
     ]
-    line = {
+    limit_line = {
         "type": "line",
         "x0": limit / 1024,
         "x1": limit / 1024,
@@ -191,7 +191,7 @@ def shared_memory(data: ModelData, limit: int) -> Figure:
     return figure(
         traces,
         barmode="stack",
-        shapes=[line],
+        shapes=[limit_line],
         xaxis={"title": f"KB (dotted: the limit of a block, {limit / 1024:.0f} KB)"},
         yaxis={"autorange": "reversed"},
     )
