@@ -97,11 +97,6 @@ u64 number(T* pointer) {
     return reinterpret_cast<u64>(pointer);
 }
 
-void require_shared(Access kind, const void* address, u32 bytes, u32 pc) {
-    if (!machine.cta().shadow.covers(number(address))) wild(kind, number(address), bytes, pc, "not shared memory");
-    check_access(kind, number(address), bytes, pc);
-}
-
 Region& require_global(Access kind, const void* address, u32 bytes, u32 pc) {
     Region* const region = region_at(number(address), bytes);
     if (!region) wild(kind, number(address), bytes, pc, "no buffer holds it");
@@ -158,7 +153,9 @@ u32 atomic_increment_wrap(u32* address, u32 last) {
 }
 
 void load_shared(void* to, const void* address, u32 bytes) {
-    require_shared(Access::kRead, address, bytes, MONOMOE_CALLER);
+    const u32 pc = MONOMOE_CALLER;
+    if (!machine.cta().shadow.covers(number(address))) wild(Access::kRead, number(address), bytes, pc, "not shared memory");
+    check_access(Access::kRead, number(address), bytes, pc);
     std::memcpy(to, address, bytes);
 }
 
