@@ -221,10 +221,10 @@ inline constexpr Kernel kKernels[] = {
         "6a3493abba7aa70d96def003ae9ecbf5c06cb7f0f46db3124f5b637b4dbc4014",
         "monomoe_glm_5_2_tp8_t16_g132_u32x1024x5_d64x256x3",
         6, {132, 32, 1024, 64, 256, 5, 3}, 16, 132, 608, 224384, 96, 634880, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t32-g128-u16x1024x4-d64x256x4.cubin",
-        "ead3818d7fdd898f89405ab0387dd13f406e9df62bacd39424c3bad4509e0bfe",
-        "monomoe_glm_5_2_tp8_t32_g128_u16x1024x4_d64x256x4",
-        6, {128, 16, 1024, 64, 256, 4, 4}, 32, 128, 608, 195456, 96, 1269760, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t32-g128-u16x1024x5-d64x256x5.cubin",
+        "3cbf9882ba6db6e8e7d8fdcc61932719d46abddc24fa00970a00f97b62b07e28",
+        "monomoe_glm_5_2_tp8_t32_g128_u16x1024x5_d64x256x5",
+        6, {128, 16, 1024, 64, 256, 5, 5}, 32, 128, 608, 228224, 96, 1269760, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5.cubin",
         "0e50edeb6be1e1622eedbab4cd5084f8c6b280dba42d6bf98685fff29d92d216",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5",
@@ -337,10 +337,10 @@ inline constexpr Kernel kKernels[] = {
         "48223e6d0f34b0d20b4aaee0914a31f042df3ce72ca817959f11e0ce3449b9d5",
         "monomoe_qwen3_5_35b_t16_g132_u64x1024x5_d64x512x5",
         18, {132, 64, 1024, 64, 512, 5, 5}, 16, 132, 608, 164992, 86, 430080, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t32-g128-u64x2048x3-d64x512x6.cubin",
-        "738a5eca4ae09e6055bf2531af5ee0e4871c8a3687758db97e7111ff8c3a53d9",
-        "monomoe_qwen3_5_35b_t32_g128_u64x2048x3_d64x512x6",
-        18, {128, 64, 2048, 64, 512, 3, 6}, 32, 128, 608, 226176, 88, 860160, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t32-g132-u32x512x5-d64x512x6.cubin",
+        "08947746fced6953661ef1b032f9a38476eca78508277c05d5ce61c27dea176c",
+        "monomoe_qwen3_5_35b_t32_g132_u32x512x5_d64x512x6",
+        18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 226176, 88, 860160, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4.cubin",
         "9d81005ebf4534cf792d567e93f51d4b0e5ac4edeef86dba5b05dbc26e7d72ad",
         "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4",
@@ -409,7 +409,7 @@ inline constexpr Entry kEntries[] = {
     {9, 2, 8, 24.139},  // deepseek-v3.1-tp8, packed weights
     {9, 4, 8, 42.772},  // deepseek-v3.1-tp8, packed weights
     {9, 8, 8, 75.662},  // deepseek-v3.1-tp8, packed weights
-    {3, 16, 16, 137.3},  // deepseek-v3.1-tp8, packed weights
+    {3, 16, 16, 137.173},  // deepseek-v3.1-tp8, packed weights
     {4, 32, 32, 239.19},  // deepseek-v3.1-tp8, packed weights
     {10, 1, 8, 15.563},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
     {10, 2, 8, 24.416},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
@@ -436,7 +436,7 @@ inline constexpr Entry kEntries[] = {
     {19, 4, 8, 37.212},  // glm-5.2-tp8, packed weights
     {19, 8, 8, 65.538},  // glm-5.2-tp8, packed weights
     {16, 16, 16, 119.407},  // glm-5.2-tp8, packed weights
-    {17, 32, 32, 205.859},  // glm-5.2-tp8, packed weights
+    {17, 32, 32, 202.693},  // glm-5.2-tp8, packed weights
     {20, 1, 8, 13.643},  // glm-5.2-tp8, packed weights, programmatic dependent launch
     {20, 2, 8, 21.188},  // glm-5.2-tp8, packed weights, programmatic dependent launch
     {20, 4, 8, 37.294},  // glm-5.2-tp8, packed weights, programmatic dependent launch
@@ -489,7 +489,7 @@ inline constexpr Entry kEntries[] = {
     {38, 2, 8, 37.197},  // qwen3.5-122b, packed weights
     {38, 4, 8, 67.704},  // qwen3.5-122b, packed weights
     {38, 8, 8, 122.681},  // qwen3.5-122b, packed weights
-    {36, 16, 16, 220.299},  // qwen3.5-122b, packed weights
+    {36, 16, 16, 220.595},  // qwen3.5-122b, packed weights
     {37, 32, 32, 408.855},  // qwen3.5-122b, packed weights
     {39, 1, 8, 20.931},  // qwen3.5-122b, packed weights, programmatic dependent launch
     {39, 2, 8, 36.653},  // qwen3.5-122b, packed weights, programmatic dependent launch
@@ -512,7 +512,7 @@ inline constexpr Entry kEntries[] = {
     {47, 4, 8, 25.69},  // qwen3.5-35b, packed weights
     {56, 8, 8, 44.189},  // qwen3.5-35b, packed weights
     {45, 16, 16, 78.761},  // qwen3.5-35b, packed weights
-    {46, 32, 32, 129.334},  // qwen3.5-35b, packed weights
+    {46, 32, 32, 128.261},  // qwen3.5-35b, packed weights
     {50, 1, 8, 10.972},  // qwen3.5-35b, packed weights, programmatic dependent launch
     {48, 2, 8, 15.113},  // qwen3.5-35b, packed weights, programmatic dependent launch
     {48, 4, 8, 25.223},  // qwen3.5-35b, packed weights, programmatic dependent launch

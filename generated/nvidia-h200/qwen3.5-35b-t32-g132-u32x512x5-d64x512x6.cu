@@ -1,6 +1,6 @@
-// shape glm-5.2-tp8, up to 32 tokens, schedule g128-u16x1024x4-d64x256x4
-// rebuild: monomoe-gen render --model glm-5.2-tp8 --token-tile 32 --schedule grid=128,g_up=16,k_up=1024,g_down=64,k_down=256,d_up=4,d_down=4
-// sources 87c89849f15b9d79bf8940772261e98fb5bf199380c23b23a070667aca266d99
+// shape qwen3.5-35b, up to 32 tokens, schedule g132-u32x512x5-d64x512x6
+// rebuild: monomoe-gen render --model qwen3.5-35b --token-tile 32 --schedule grid=132,g_up=32,k_up=512,g_down=64,k_down=512,d_up=5,d_down=6
+// sources cb8eebd7b5889170c717d01e2aefaa8f1da6665ebd3d81f240bfcf48000e976a
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -378,17 +378,17 @@ MONOMOE_DEVICE float divide_fast(float a, float b) { return __fdividef(a, b); }
 
 
 
-namespace shape {  // glm-5.2-tp8
-constexpr u32 kHidden = 6144;
-constexpr u32 kIntermediate = 256;  // per GPU
+namespace shape {  // qwen3.5-35b
+constexpr u32 kHidden = 2048;
+constexpr u32 kIntermediate = 512;  // per GPU
 constexpr u32 kExperts = 256;
 constexpr u32 kTopK = 8;
-constexpr bool kSoftmax = false;  // else sigmoid
+constexpr bool kSoftmax = true;  // else sigmoid
 constexpr bool kRenormalize = true;
-constexpr bool kExpertBias = true;  // ranks, never weighs
+constexpr bool kExpertBias = false;  // ranks, never weighs
 constexpr u32 kGroups = 1;
 constexpr u32 kTopKGroups = 1;
-constexpr float kRoutedScaling = 2.5f;
+constexpr float kRoutedScaling = 1.0f;
 using Logit = float;
 using Activation = u8;  // of x and h as they are multiplied
 // Whether activations become e4m3 with scales, else they stay bf16. A constant would leave a symbol in every cubin.
@@ -405,14 +405,14 @@ enum : bool { kSharedGate = false };  // else they weigh 1
 constexpr float swiglu_limit() { return 0.0f; }  // of gate and up; 0: none
 }  // namespace shape
 
-namespace schedule {  // g128-u16x1024x4-d64x256x4
-constexpr u32 kGrid = 128;  // persistent CTAs, at most one per SM, all co-resident
-constexpr u32 kGUp = 16;  // CTAs that share one expert's up-projection
-constexpr u32 kKUp = 1024;  // columns of one up stage
+namespace schedule {  // g132-u32x512x5-d64x512x6
+constexpr u32 kGrid = 132;  // persistent CTAs, at most one per SM, all co-resident
+constexpr u32 kGUp = 32;  // CTAs that share one expert's up-projection
+constexpr u32 kKUp = 512;  // columns of one up stage
 constexpr u32 kGDown = 64;  // CTAs that share one expert's down-projection
-constexpr u32 kKDown = 256;  // columns of one down stage
-constexpr u32 kDUp = 4;  // ring stages in flight during up
-constexpr u32 kDDown = 4;  // ring stages in flight during down
+constexpr u32 kKDown = 512;  // columns of one down stage
+constexpr u32 kDUp = 5;  // ring stages in flight during up
+constexpr u32 kDDown = 6;  // ring stages in flight during down
 constexpr u32 kTokenTile = 32;  // tokens one launch can take
 constexpr bool kRaw = false;  // weights as in the checkpoint, else packed
 enum : bool {  // not constants: those leave symbols in every cubin
@@ -436,7 +436,7 @@ constexpr u32 kColumns = 8;  // of an MMA: the tokens it multiplies at a time
 constexpr u32 kTokenTiles = kTokenTile / kColumns;
 constexpr u32 kHSlots = 8;
 constexpr u32 kSlotWarps = 4;
-constexpr bool kXInShared = false;
+constexpr bool kXInShared = true;
 
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
 constexpr u32 kIntermediateBlocks = shape::kIntermediate / kScaleBlock;
@@ -445,7 +445,7 @@ constexpr u32 kLaneWords = (kLaneExperts + 3) / 4;  // with a byte for each of t
 constexpr u32 kMaxActive = 256;
 constexpr u32 kStripeUp = 2 * shape::kIntermediate / kGUp;
 constexpr u32 kStripeDown = shape::kHidden / kGDown;
-constexpr u32 kDownScaleRows = 2;
+constexpr u32 kDownScaleRows = 1;
 constexpr u32 kDownGroups = kGrid / kGDown;
 constexpr u32 kExpertsPerStageDown = 1;
 
@@ -2442,7 +2442,7 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
 
 
 
-static_assert(sizeof(SharedStorage) == 195456, "the generator and the kernel agree on shared memory");
+static_assert(sizeof(SharedStorage) == 226176, "the generator and the kernel agree on shared memory");
 
 // Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
 // quantize h (unless it quantizes: the former copy the input, the latter round h); 16 and 17 publish h; the last one requests weights.
@@ -2590,7 +2590,7 @@ MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Trace
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
-monomoe_glm_5_2_tp8_t32_g128_u16x1024x4_d64x256x4(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
+monomoe_qwen3_5_35b_t32_g132_u32x512x5_d64x512x6(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens
 ) {
     const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,
