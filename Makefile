@@ -7,9 +7,10 @@ PYTHON ?= python3
 ARGS   ?=
 
 VENV      := .venv
-# Tests that launch kernels in their own process, where the sanitizer sees them.
-SANITIZED := -m gpu tests/test_gpu.py -k 'layer or workspace'
 BIN       := $(VENV)/bin
+# Of all that a process launches, the sanitizer looks at the project's kernels.
+SANITIZED  = --error-exitcode 1 --kernel-name kns=monomoe_ \
+	$(BIN)/python tests/dispatch_check.py --model $(MODEL) --tokens 1,3,8,16
 INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 # Another CUDA line in the same environment would leave two CuPys in it: start it afresh.
 CLEAR     := $(if $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-cuda*)),--clear)
@@ -60,9 +61,9 @@ vllm-test: $(VLLM_ENV)/monomoe-installed ## the plugin inside vLLM's CPU build, 
 faults: $(INSTALLED) ## broken candidates on this machine's GPU: writes generated/<gpu>/faults.md
 	$(BIN)/python tests/fault_log.py $(ARGS)
 
-sanitize: $(INSTALLED) ## the kernel tests under compute-sanitizer
-	compute-sanitizer --tool memcheck --error-exitcode 1 $(BIN)/pytest $(SANITIZED) $(ARGS)
-	compute-sanitizer --tool racecheck --error-exitcode 1 $(BIN)/pytest $(SANITIZED) $(ARGS)
+sanitize: $(INSTALLED) ## the kernels of MODEL under compute-sanitizer
+	compute-sanitizer --tool memcheck $(SANITIZED)
+	compute-sanitizer --tool racecheck $(SANITIZED)
 
 verify-generated: $(INSTALLED) ## re-render and recompile generated/, compare every byte
 	$(BIN)/monomoe-gen emit --verify

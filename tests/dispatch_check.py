@@ -4,9 +4,13 @@ A script, run by ``make dispatch-check``. Every table of ``generated/`` is read,
 up to the largest capacity looked up, every cubin's hash checked. On a GPU that has a table every
 model is also loaded by `monomoe_gen.runtime` and called with 1 to its largest number of tokens,
 and the outputs are compared with the reference that rounds where the kernel does.
+
+``--model`` and ``--tokens`` call less, as ``make sanitize`` does.
 """
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 BLOCKED = ("jinja2", "optuna", "yaml", "pandas", "click", "pydantic", "rich")
 sys.modules.update(dict.fromkeys(BLOCKED))  # type: ignore[arg-type]
@@ -21,6 +25,11 @@ WORST_REL_L2 = 5e-3  # of a token, against the mirroring reference
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Serve every entry of the dispatch table.")
+    parser.add_argument("--model", action="append", help="may be repeated; default: all")
+    parser.add_argument("--tokens", help="such as 1,3,8; default: all that the table serves")
+    asked = parser.parse_args()
+    counts = [int(count) for count in asked.tokens.split(",")] if asked.tokens else None
     checked = 0
     for slug in KNOWN:
         folder = dispatch.table_folder(slug)
@@ -38,7 +47,7 @@ def main() -> None:
     if device is None:
         print("no CUDA device: no kernel was launched")
     elif (dispatch.table_folder(device.slug) / dispatch.FILE).exists():
-        launch_everything()
+        launch(asked.model, counts)
     else:
         print(f"no table for {device.name}: no kernel was launched")
 
@@ -52,7 +61,8 @@ def served(table: Table) -> dict[tuple[Shape, Variant], int]:
     return most
 
 
-def launch_everything() -> None:
+def launch(models: Sequence[str] | None, counts: Sequence[int] | None) -> None:
+    """Calls the layers of ``models`` with those of ``counts`` that they take; None means all."""
     import torch
 
     from monomoe_gen.reference import moe_mirror, router_logits
@@ -60,7 +70,12 @@ def launch_everything() -> None:
     from monomoe_gen.workload import activations, block_weights, rotation, router_weight
 
     table = load_table()
+    unknown = set(models or ()) - {shape.name for shape, _ in served(table.table)}
+    if unknown:
+        sys.exit(f"the table has no kernels of {', '.join(sorted(unknown))}")
     for (shape, variant), most in served(table.table).items():
+        if models is not None and shape.name not in models:
+            continue
         w = block_weights(shape, "gaussian", 0, "cuda")
         bias = rotation(shape, 1, "uniform", 1, 0, 0).bias
         bias = None if bias is None else bias.cuda()
@@ -78,6 +93,8 @@ def launch_everything() -> None:
             pdl=variant.pdl,
         )
         for tokens in range(1, most + 1):
+            if counts is not None and tokens not in counts:
+                continue
             x = activations(shape, tokens, "gaussian", 0).cuda()
             dtype = getattr(torch, shape.logits_dtype)
             logits = rotation(shape, tokens, "uniform", 1, 0, 0).logits[0].to("cuda", dtype)

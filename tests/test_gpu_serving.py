@@ -237,42 +237,16 @@ def test_two_gpus_in_one_process(served: Served) -> None:
             assert_close(served.layer(x, logits), mirror)
 
 
-TRAPPED = """
-import torch
-from test_gpu import broken_binary
-from test_gpu_serving import MODEL, Served
-from monomoe_gen.errors import LaunchError
-from monomoe_gen.kernel import LoadedKernel, launch_moe
-from monomoe_gen.torch_op import LayerWeights, WORKSPACES
-
-served = Served(MODEL)
-x, logits, _ = served.problem(1)
-out = torch.empty_like(x)
-served.layer(x, logits, out)
-binary = broken_binary("__trap();")
-trap = LoadedKernel.from_cubin(binary.cubin, binary.kernel_name, 1, 32, 0)
-device = torch.device("cuda", 0)
-weights = LayerWeights(*(getattr(served.layer, n) for n in ("w13", "w13_scale", "w2", "w2_scale")))
-launch_moe(trap, weights, x, logits, out, WORKSPACES.get(device, 0))
-try:
-    torch.cuda.synchronize()
-except RuntimeError as error:
-    print("torch:", str(error).splitlines()[0])
-try:
-    served.layer(x, logits, out)
-except LaunchError as error:
-    print("layer:", error)
-"""
-
-
 def test_after_a_trap_the_error_says_what_to_do() -> None:
     """In a process of its own, as the trap ends its context."""
+    here = Path(__file__).parent
     done = subprocess.run(
-        [sys.executable, "-c", TRAPPED],
+        [sys.executable, here / "trapped_layer.py"],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
+    assert done.returncode == 0, done.stderr
     lines = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert "unspecified launch failure" in lines["torch"], done.stderr
     assert "the CUDA context is lost: restart the process" in lines["layer"], done.stderr
