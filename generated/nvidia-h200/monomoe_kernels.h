@@ -205,14 +205,14 @@ inline constexpr Kernel kKernels[] = {
         "b592c3d1f622ec9ee1352bc861f311a2a039b3bf4308c4e8b5fe18e74fa51784",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_router",
         3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 95, 367616, Layout::kPacked, Router::kWeight, false},
-    {"glm-4.5-air-t8-g128-u176x2048x3-d128x1408x2.cubin",
-        "52aca45d4042f9bbebda88cec2c3f4053c5a0d6096b17daec56f5081a3161d8a",
-        "monomoe_glm_4_5_air_t8_g128_u176x2048x3_d128x1408x2",
-        4, {128, 176, 2048, 128, 1408, 3, 2}, 8, 128, 608, 170240, 91, 397312, Layout::kPacked, Router::kLogits, false},
-    {"glm-4.5-air-t8-g128-u88x1024x4-d128x1408x3.cubin",
-        "a9b7879ff6914f8b6554e1f2742e907a6678b366fa3c8fa4ae690e3b6dd7ed2b",
-        "monomoe_glm_4_5_air_t8_g128_u88x1024x4_d128x1408x3",
-        4, {128, 88, 1024, 128, 1408, 4, 3}, 8, 128, 608, 211200, 96, 397312, Layout::kPacked, Router::kLogits, false},
+    {"glm-4.5-air-t8-g128-u176x2048x4-d128x1408x3.cubin",
+        "17e2bfc46ff399acbb5021e474e56cd261611af63f635f8766433844ade45c42",
+        "monomoe_glm_4_5_air_t8_g128_u176x2048x4_d128x1408x3",
+        4, {128, 176, 2048, 128, 1408, 4, 3}, 8, 128, 608, 207104, 91, 397312, Layout::kPacked, Router::kLogits, false},
+    {"glm-4.5-air-t8-g132-u176x1024x8-d128x1408x3.cubin",
+        "1dbf041ac14ba733071002eca8c693648a8547d3c7d6ca523a20246c0dcbc43b",
+        "monomoe_glm_4_5_air_t8_g132_u176x1024x8_d128x1408x3",
+        4, {132, 176, 1024, 128, 1408, 8, 3}, 8, 132, 608, 207232, 88, 397312, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g128-u32x1024x5-d96x256x5.cubin",
         "74c5510d535534c7f1349f705a80b11748a9e5bd29ae1b49af8a35c205a4ee63",
         "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x5_d96x256x5",
@@ -301,10 +301,10 @@ inline constexpr Kernel kKernels[] = {
         "ae13139532d31a6cb21f6bd17cc3cf450cf4abd65912291b32ca83a019dcd594",
         "monomoe_qwen3_5_122b_t16_g132_u64x1024x3_d64x512x4",
         16, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 205312, 96, 776192, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t32-g128-u128x1024x3-d64x512x2.cubin",
-        "fe1f618815cdfed7358a8cc1e10b98e2a615dee320341026a19778820364ae71",
-        "monomoe_qwen3_5_122b_t32_g128_u128x1024x3_d64x512x2",
-        16, {128, 128, 1024, 64, 512, 3, 2}, 32, 128, 608, 226048, 96, 1552384, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t32-g128-u64x512x3-d64x512x2.cubin",
+        "8595a07df9ecd914f8d32301c3d1a1e9f3563dc6150a1ffce44bdc3723a93eb1",
+        "monomoe_qwen3_5_122b_t32_g128_u64x512x3_d64x512x2",
+        16, {128, 64, 512, 64, 512, 3, 2}, 32, 128, 608, 226048, 96, 1552384, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4.cubin",
         "66236f488208725703c9e46647334103b00222d00bef41546b60402d2e83cc67",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4",
@@ -427,10 +427,10 @@ inline constexpr Entry kEntries[] = {
     {2, 2, 8, 25.729},  // deepseek-v3.1-tp8-bf16, packed weights
     {2, 4, 8, 45.198},  // deepseek-v3.1-tp8-bf16, packed weights
     {2, 8, 8, 80.242},  // deepseek-v3.1-tp8-bf16, packed weights
-    {13, 1, 8, 35.626},  // glm-4.5-air, packed weights
-    {14, 2, 8, 65.379},  // glm-4.5-air, packed weights
-    {14, 4, 8, 117.903},  // glm-4.5-air, packed weights
-    {14, 8, 8, 205.704},  // glm-4.5-air, packed weights
+    {14, 1, 8, 34.852},  // glm-4.5-air, packed weights
+    {14, 2, 8, 64.312},  // glm-4.5-air, packed weights
+    {14, 4, 8, 116.217},  // glm-4.5-air, packed weights
+    {13, 8, 8, 202.25},  // glm-4.5-air, packed weights
     {18, 1, 8, 14.2},  // glm-5.2-tp8, packed weights
     {18, 2, 8, 21.651},  // glm-5.2-tp8, packed weights
     {19, 4, 8, 37.212},  // glm-5.2-tp8, packed weights
@@ -490,7 +490,7 @@ inline constexpr Entry kEntries[] = {
     {38, 4, 8, 67.704},  // qwen3.5-122b, packed weights
     {38, 8, 8, 122.681},  // qwen3.5-122b, packed weights
     {36, 16, 16, 220.595},  // qwen3.5-122b, packed weights
-    {37, 32, 32, 408.855},  // qwen3.5-122b, packed weights
+    {37, 32, 32, 403.02},  // qwen3.5-122b, packed weights
     {39, 1, 8, 20.931},  // qwen3.5-122b, packed weights, programmatic dependent launch
     {39, 2, 8, 36.653},  // qwen3.5-122b, packed weights, programmatic dependent launch
     {39, 4, 8, 67.419},  // qwen3.5-122b, packed weights, programmatic dependent launch

@@ -1,6 +1,6 @@
-// shape qwen3.5-122b, up to 32 tokens, schedule g128-u128x1024x3-d64x512x2
-// rebuild: monomoe-gen render --model qwen3.5-122b --token-tile 32 --schedule grid=128,g_up=128,k_up=1024,g_down=64,k_down=512,d_up=3,d_down=2
-// sources 31d3e06083cdbfed22afc7b8818ef2e9e3da2d96f7d3738dda8c2f63f1ca923c
+// shape glm-4.5-air, up to 8 tokens, schedule g132-u176x1024x8-d128x1408x3
+// rebuild: monomoe-gen render --model glm-4.5-air --token-tile 8 --schedule grid=132,g_up=176,k_up=1024,g_down=128,k_down=1408,d_up=8,d_down=3
+// sources a035f66809653688e00cfa0bb103b45a56916842405a4869cec54e81a1d3c8d6
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -378,14 +378,14 @@ MONOMOE_DEVICE float divide_fast(float a, float b) { return __fdividef(a, b); }
 
 
 
-namespace shape {  // qwen3.5-122b
-constexpr u32 kHidden = 3072;
-constexpr u32 kIntermediate = 1024;  // per GPU
-constexpr u32 kExperts = 256;
+namespace shape {  // glm-4.5-air
+constexpr u32 kHidden = 4096;
+constexpr u32 kIntermediate = 1408;  // per GPU
+constexpr u32 kExperts = 128;
 constexpr u32 kTopK = 8;
-constexpr bool kSoftmax = true;  // else sigmoid
+constexpr bool kSoftmax = false;  // else sigmoid
 constexpr bool kRenormalize = true;
-constexpr bool kExpertBias = false;  // ranks, never weighs
+constexpr bool kExpertBias = true;  // ranks, never weighs
 constexpr u32 kGroups = 1;
 constexpr u32 kTopKGroups = 1;
 constexpr float kRoutedScaling = 1.0f;
@@ -399,21 +399,21 @@ enum : u32 {
     kSharedExperts = 0,  // take every token; behind the routed ones in the weights
     kAllExperts = kExperts + kSharedExperts,
     kTokenExperts = kTopK + kSharedExperts,  // of one token
-    kLogits = 256,  // of one token; with kSharedGate the last one is the gate of the shared experts
+    kLogits = 128,  // of one token; with kSharedGate the last one is the gate of the shared experts
 };
 enum : bool { kSharedGate = false };  // else they weigh 1
 constexpr float swiglu_limit() { return 0.0f; }  // of gate and up; 0: none
 }  // namespace shape
 
-namespace schedule {  // g128-u128x1024x3-d64x512x2
-constexpr u32 kGrid = 128;  // persistent CTAs, at most one per SM, all co-resident
-constexpr u32 kGUp = 128;  // CTAs that share one expert's up-projection
+namespace schedule {  // g132-u176x1024x8-d128x1408x3
+constexpr u32 kGrid = 132;  // persistent CTAs, at most one per SM, all co-resident
+constexpr u32 kGUp = 176;  // CTAs that share one expert's up-projection
 constexpr u32 kKUp = 1024;  // columns of one up stage
-constexpr u32 kGDown = 64;  // CTAs that share one expert's down-projection
-constexpr u32 kKDown = 512;  // columns of one down stage
-constexpr u32 kDUp = 3;  // ring stages in flight during up
-constexpr u32 kDDown = 2;  // ring stages in flight during down
-constexpr u32 kTokenTile = 32;  // tokens one launch can take
+constexpr u32 kGDown = 128;  // CTAs that share one expert's down-projection
+constexpr u32 kKDown = 1408;  // columns of one down stage
+constexpr u32 kDUp = 8;  // ring stages in flight during up
+constexpr u32 kDDown = 3;  // ring stages in flight during down
+constexpr u32 kTokenTile = 8;  // tokens one launch can take
 constexpr bool kRaw = false;  // weights as in the checkpoint, else packed
 enum : bool {  // not constants: those leave symbols in every cubin
     kRouterWeight = false,  // logits computed inside, else given
@@ -434,7 +434,7 @@ constexpr u32 kBlockBytes = kRowTile * kScaleBlock;
 constexpr u32 kRowPad = 64;  // values; keeps 16-byte operand loads of eight rows free of bank conflicts
 constexpr u32 kColumns = 8;  // of an MMA: the tokens it multiplies at a time
 constexpr u32 kTokenTiles = kTokenTile / kColumns;
-constexpr u32 kHSlots = 4;
+constexpr u32 kHSlots = 2;
 constexpr u32 kSlotWarps = 4;
 constexpr bool kXInShared = true;
 
@@ -442,10 +442,10 @@ constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
 constexpr u32 kIntermediateBlocks = shape::kIntermediate / kScaleBlock;
 constexpr u32 kLaneExperts = (shape::kExperts + 31) / 32;  // consecutive experts whose scores one lane holds
 constexpr u32 kLaneWords = (kLaneExperts + 3) / 4;  // with a byte for each of them
-constexpr u32 kMaxActive = 256;
+constexpr u32 kMaxActive = 64;
 constexpr u32 kStripeUp = 2 * shape::kIntermediate / kGUp;
 constexpr u32 kStripeDown = shape::kHidden / kGDown;
-constexpr u32 kDownScaleRows = 2;
+constexpr u32 kDownScaleRows = 1;
 constexpr u32 kDownGroups = kGrid / kGDown;
 constexpr u32 kExpertsPerStageDown = 1;
 
@@ -2442,7 +2442,7 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
 
 
 
-static_assert(sizeof(SharedStorage) == 226048, "the generator and the kernel agree on shared memory");
+static_assert(sizeof(SharedStorage) == 207232, "the generator and the kernel agree on shared memory");
 
 // Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
 // quantize h (unless it quantizes: the former copy the input, the latter round h); 16 and 17 publish h; the last one requests weights.
@@ -2590,7 +2590,7 @@ MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Trace
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
-monomoe_qwen3_5_122b_t32_g128_u128x1024x3_d64x512x2(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
+monomoe_glm_4_5_air_t8_g132_u176x1024x8_d128x1408x3(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens
 ) {
     const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,

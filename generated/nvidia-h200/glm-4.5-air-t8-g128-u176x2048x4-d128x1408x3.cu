@@ -1,6 +1,6 @@
-// shape glm-4.5-air, up to 8 tokens, schedule g128-u176x2048x3-d128x1408x2
-// rebuild: monomoe-gen render --model glm-4.5-air --token-tile 8 --schedule grid=128,g_up=176,k_up=2048,g_down=128,k_down=1408,d_up=3,d_down=2
-// sources 937b883946b6421e7e3eaa57d463dca02dea504309d6d611c6598384114d63ae
+// shape glm-4.5-air, up to 8 tokens, schedule g128-u176x2048x4-d128x1408x3
+// rebuild: monomoe-gen render --model glm-4.5-air --token-tile 8 --schedule grid=128,g_up=176,k_up=2048,g_down=128,k_down=1408,d_up=4,d_down=3
+// sources 3e4e1f22ed3a23f683e0a22eeeeb5f22cad9342cc5a891e9adb460e691ce8f43
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -405,14 +405,14 @@ enum : bool { kSharedGate = false };  // else they weigh 1
 constexpr float swiglu_limit() { return 0.0f; }  // of gate and up; 0: none
 }  // namespace shape
 
-namespace schedule {  // g128-u176x2048x3-d128x1408x2
+namespace schedule {  // g128-u176x2048x4-d128x1408x3
 constexpr u32 kGrid = 128;  // persistent CTAs, at most one per SM, all co-resident
 constexpr u32 kGUp = 176;  // CTAs that share one expert's up-projection
 constexpr u32 kKUp = 2048;  // columns of one up stage
 constexpr u32 kGDown = 128;  // CTAs that share one expert's down-projection
 constexpr u32 kKDown = 1408;  // columns of one down stage
-constexpr u32 kDUp = 3;  // ring stages in flight during up
-constexpr u32 kDDown = 2;  // ring stages in flight during down
+constexpr u32 kDUp = 4;  // ring stages in flight during up
+constexpr u32 kDDown = 3;  // ring stages in flight during down
 constexpr u32 kTokenTile = 8;  // tokens one launch can take
 constexpr bool kRaw = false;  // weights as in the checkpoint, else packed
 enum : bool {  // not constants: those leave symbols in every cubin
@@ -2442,7 +2442,7 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
 
 
 
-static_assert(sizeof(SharedStorage) == 170240, "the generator and the kernel agree on shared memory");
+static_assert(sizeof(SharedStorage) == 207104, "the generator and the kernel agree on shared memory");
 
 // Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
 // quantize h (unless it quantizes: the former copy the input, the latter round h); 16 and 17 publish h; the last one requests weights.
@@ -2590,7 +2590,7 @@ MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Trace
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
-monomoe_glm_4_5_air_t8_g128_u176x2048x3_d128x1408x2(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
+monomoe_glm_4_5_air_t8_g128_u176x2048x4_d128x1408x3(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens
 ) {
     const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,
