@@ -60,7 +60,7 @@ DOSES = (0.02, 0.04, 0.08)
 CLOCK_MHZ = 1980  # at which doses are converted to cycles
 CELLS = ("qwen3.5-35b:1",)
 REPEATS = 26  # of the A/A cells: 1 entry, 4 routings, 2 kinds, so 208 cells
-PLANTED_REPEATS = 2
+PLANTED_REPEATS = 10
 PLAN = Plan()
 SETTLED = (Verdict.OK, Verdict.IMPROVED, Verdict.REGRESSION, Verdict.CLOCK_CHANGED)
 
