@@ -1,10 +1,7 @@
 """The same kernel at another address: what an A/A comparison uses to tell how much place matters.
 
 The cubin gets two more kernels that nobody launches, one before and one behind the real one in the
-text. Neither the instructions of the real one nor its resources change, and they move by whole
-`STEP_BYTES`: a cubin's code begins where an allocation of the driver does, so that a kernel which
-is alone in its cubin moves between processes by such steps too. A shift by less makes another
-kernel of it, as instruction caches work on aligned lines (experiment 32 of ``templates/README.md``).
+text. Neither the instructions of the real one nor its resources change.
 """
 
 from __future__ import annotations
@@ -16,22 +13,22 @@ import struct
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.render import Source
 
-STEP_BYTES = 64 << 10
 _PAD = """
-extern "C" __global__ void monomoe_pad_{name}() {{
-{body}}}
+extern "C" __global__ void monomoe_pad_{name}(volatile float* p) {{
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < {loads}; ++i) sum += p[i];
+  p[0] = sum;
+}}
 """
-_SLEEPS = STEP_BYTES // 16 - 14  # 16 bytes each; the compiler adds 11 to 18 instructions
-_BODY = '  asm volatile("nanosleep.u32 1;");\n' * _SLEEPS
 
 
 def moved(source: Source) -> Source:
-    """``source`` with `STEP_BYTES` of other code before and behind it, under a hash of its own."""
+    """``source`` with a few KiB of other code round it, under a hash of its own."""
     main, *headers = source.texts
-    before, behind = (_PAD.format(name=name, body=_BODY) for name in ("a", "b"))
-    texts = {main: before + source.texts[main] + behind}
-    texts |= {name: source.texts[name] for name in headers}
-    own = hashlib.sha256(f"moved {STEP_BYTES} {source.sources_hash}".encode()).hexdigest()
+    text = _PAD.format(name="a", loads=83) + source.texts[main] + _PAD.format(name="b", loads=29)
+    texts = {main: text, **{name: source.texts[name] for name in headers}}
+    own = hashlib.sha256(f"moved {source.sources_hash}".encode()).hexdigest()
     return dataclasses.replace(source, texts=texts, sources_hash=own)
 
 
@@ -41,35 +38,16 @@ def code_of(cubin: bytes, kernel_name: str) -> bytes:
     Raises:
         MonomoeError: the cubin has no such kernel.
     """
-    offset, length = _code_sections(cubin, kernel_name)[kernel_name]
-    return cubin[offset : offset + length]
-
-
-def place_of(cubin: bytes, kernel_name: str) -> int:
-    """Bytes from where the cubin's code begins to where one kernel does.
-
-    Raises:
-        MonomoeError: the cubin has no such kernel.
-    """
-    sections = _code_sections(cubin, kernel_name)
-    return sections[kernel_name][0] - min(offset for offset, _ in sections.values())
-
-
-def _code_sections(cubin: bytes, wanted: str) -> dict[str, tuple[int, int]]:
-    """Offset and length in the file of each kernel's instructions, that of ``wanted`` among them."""
     section = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, ...
-    found = {}
     try:
         table = struct.unpack_from("<Q", cubin, 0x28)[0]
         size, count, names_index = struct.unpack_from("<HHH", cubin, 0x3A)
         headers = [section.unpack_from(cubin, table + i * size) for i in range(count)]
         names = headers[names_index][4]
         for name, _, _, _, offset, length, *_ in headers:
-            text = cubin[names + name : cubin.index(b"\0", names + name)].decode()
-            if text.startswith(".text."):
-                found[text.removeprefix(".text.")] = offset, length
+            end = cubin.index(b"\0", names + name)
+            if cubin[names + name : end] == f".text.{kernel_name}".encode():
+                return cubin[offset : offset + length]
     except (struct.error, IndexError, ValueError):
         pass
-    if wanted not in found:
-        raise MonomoeError(f"the cubin has no code of {wanted}")
-    return found
+    raise MonomoeError(f"the cubin has no code of {kernel_name}")
