@@ -141,7 +141,8 @@ def sampler_table() -> str:
     top = checkout()
     assert top is not None, "the documents belong to a checkout"
     parts = []
-    for found in search_study.read(top / "tuning_db" / DEFAULT / search_study.FILE):
+    studies = search_study.read(top / "tuning_db" / DEFAULT / search_study.FILE)
+    for found in studies:
         header = ("sampler", "begins with", *map(str, found.trials), "worst seed")
         lines = [
             [str(v) if isinstance(v, str) else f"{v:.2f}" for v in row.values()]
@@ -150,8 +151,10 @@ def sampler_table() -> str:
         parts.append(
             f"`{found.model}`, {found.schedules} of {found.feasible} feasible schedules recorded, "
             f"{found.seeds} seeds; least regret over all columns and both starts: "
-            f"`{found.favoured}`.\n\n" + _table(header, lines, right=len(header) - 2)
+            f"`{search_study.favoured([found])}`.\n\n"
+            + _table(header, lines, right=len(header) - 2)
         )
+    parts.append(f"Least over all of them: `{search_study.favoured(studies)}`.")
     return "\n\n".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,11 @@ def test_the_favoured_one_is_best_over_both_starts() -> None:
         Curve("random", STARTS[1], (0.05, 0.04), (0.1, 0.1)),
         Curve("tpe", STARTS[1], (0.05, 0.02), (0.1, 0.1)),
     )
-    assert Study(MODEL, (1,), 40, 40, 1, (8, 16), curves).favoured == "tpe"
+    found = Study(MODEL, (1,), 40, 40, 1, (8, 16), curves)
+    assert search_study.favoured([found]) == "tpe"
+    other = Study("other", (1,), 40, 40, 1, (8,), (Curve("tpe", STARTS[0], (0.3,), (0.3,)),))
+    other = replace(other, curves=(*other.curves, Curve("random", STARTS[0], (0.1,), (0.1,))))
+    assert search_study.favoured([found, other]) == "random"
 
 
 def test_too_few_records_are_no_study() -> None:
@@ -94,7 +99,7 @@ def test_a_study_is_kept_by_model(tmp_path: Path) -> None:
 def test_the_default_is_what_the_recorded_studies_favour() -> None:
     path = (checkout() or Path()) / "tuning_db" / DEFAULT / search_study.FILE
     studies = search_study.read(path)
-    assert studies and {s.favoured for s in studies} == {SAMPLER}
+    assert studies and search_study.favoured(studies) == SAMPLER
     assert all(s.seeds >= 20 for s in studies)
 
 

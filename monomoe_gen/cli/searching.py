@@ -72,7 +72,7 @@ def search_study(
     print_rows(studies.rows(found), form, {str(n): ".2f" for n in found.trials} | {"worst": ".2f"})
     say(
         f"{shape.name} on {device.name}: {found.schedules} of {space} schedules are recorded; "
-        f"least regret over all numbers of trials and both starts: {found.favoured}"
+        f"least regret over all numbers of trials and both starts: {studies.favoured([found])}"
     )
     if output:
         from monomoe_gen.pages.page import study_page
