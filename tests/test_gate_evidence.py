@@ -123,7 +123,11 @@ def test_cells_are_judged_as_check_judges_them(
     assert gpu.workers == taken, "a process serves all cells that are undecided"
     text = path.read_text()
     assert run(cases, path, gpu) and path.read_text() == text, "nothing is left to do"
-    study.main(["summary", str(path), "--json", str(tmp_path / "gate.json")])
+    picture = tmp_path / "gate.svg"
+    study.main(
+        ["summary", str(path), "--json", str(tmp_path / "gate.json"), "--plot", str(picture)]
+    )
+    assert "planted, REGRESSION (1)" in picture.read_text()
     everything, identical, *planted = json.loads((tmp_path / "gate.json").read_text())
     assert (everything["kind"], everything["cells"], everything["OK"]) == ("all", 3, 1.0)
     assert everything["most"] == pytest.approx(1 - 0.05 ** (1 / 3))
