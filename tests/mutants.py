@@ -311,6 +311,33 @@ MUTANTS = (
         "        store_partials(s.up[buffer], sums, warp, lane);\n",
     ),
     Mutant(
+        "partials are given back before every lane has read them",
+        MMA,
+        "        device::sync_warp();\n"
+        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.partial_empty[which]);",
+        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.partial_empty[which]);",
+        spec=CROWD,
+    ),
+    Mutant(
+        "the list is announced before every lane has written it",
+        ROUTE,
+        "    device::sync_warp();\n    if (lane == 0) device::mbarrier_arrive(&s.barrier.listed);",
+        "    if (lane == 0) device::mbarrier_arrive(&s.barrier.listed);",
+    ),
+    Mutant(
+        "rows of h are announced before every lane has numbered its own",
+        ROUTE,
+        "    device::sync_warp();\n    if (lane == 0) device::mbarrier_arrive(&s.barrier.numbered);",
+        "    if (lane == 0) device::mbarrier_arrive(&s.barrier.numbered);",
+    ),
+    Mutant(
+        "routing weights are announced before every lane has written them",
+        MAIN,
+        "        device::sync_warp();\n"
+        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.weighted);",
+        "        if (lane == 0) device::mbarrier_arrive(&s.barrier.weighted);",
+    ),
+    Mutant(
         "x is announced before every lane has written it",
         QUANT,
         "    device::sync_warp();\n",
