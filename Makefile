@@ -8,14 +8,11 @@ ARGS   ?=
 
 VENV      := .venv
 BIN       := $(VENV)/bin
-# Of all that a process launches, the sanitizer looks at the project's kernels.
-SANITIZED  = --error-exitcode 1 --kernel-name kns=monomoe_ \
-	$(BIN)/python tests/dispatch_check.py --model $(MODEL) --tokens 1,3,8,16
 INSTALLED := $(VENV)/.installed-cuda$(CUDA)
 # Another CUDA line in the same environment would leave two CuPys in it: start it afresh.
 CLEAR     := $(if $(filter-out $(INSTALLED),$(wildcard $(VENV)/.installed-cuda*)),--clear)
 
-.PHONY: help install tune test lint torture gpu-test faults sanitize verify-generated dispatch-check readme docs vllm-test
+.PHONY: help install tune test lint torture gpu-test faults sanitize racecheck verify-generated dispatch-check readme docs vllm-test
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -61,9 +58,12 @@ vllm-test: $(VLLM_ENV)/monomoe-installed ## the plugin inside vLLM's CPU build, 
 faults: $(INSTALLED) ## broken candidates on this machine's GPU: writes generated/<gpu>/faults.md
 	$(BIN)/python tests/fault_log.py $(ARGS)
 
-sanitize: $(INSTALLED) ## the kernels of MODEL under compute-sanitizer
-	compute-sanitizer --tool memcheck $(SANITIZED)
-	compute-sanitizer --tool racecheck $(SANITIZED)
+sanitize: $(INSTALLED) ## the kernels of MODEL under compute-sanitizer's memcheck
+	compute-sanitizer --tool memcheck --error-exitcode 1 --kernel-name kns=monomoe_ \
+		$(BIN)/python tests/dispatch_check.py --model $(MODEL) --tokens 1,3,8,16
+
+racecheck: $(INSTALLED) ## which orders of shared memory racecheck sees, and which it does not
+	$(BIN)/python tests/racecheck_probes.py
 
 verify-generated: $(INSTALLED) ## re-render and recompile generated/, compare every byte
 	$(BIN)/monomoe-gen emit --verify
