@@ -23,7 +23,7 @@ from monomoe_gen.plan import Choice, Plan, announce, find_plan
 from monomoe_gen.reference import router_logits
 from monomoe_gen.schedule import BLOCK_BYTES, ROW_TILE, Layout
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
-from monomoe_gen.workspaces import Workspaces
+from monomoe_gen.workspaces import Stream, Workspaces, current_stream
 
 WORKSPACES = Workspaces()
 COPY_ALIGNMENT = 16  # bytes, of bulk copies
@@ -106,23 +106,24 @@ def _run(plan: Plan, x: Tensor, logits: Tensor, weights: LayerWeights, out: Tens
         moe_in_torch(x, _logits(plan, x, logits), weights, shape, out, plan.variant.layout)
         return
     with torch.cuda.device(device):
-        choice = _on_this_stream(plan, choice, device, tokens)
+        stream = current_stream(device)
+        choice = _on_this_stream(plan, choice, stream, tokens)
         if choice.kernel is None:
             _fall_back(plan, choice, x, logits, weights, out)
             return
-        workspace = WORKSPACES.get(device, plan.half_bytes)
+        workspace = WORKSPACES.get(stream, device, plan.half_bytes)
         try:
             launch_moe(choice.kernel, weights, x, logits, out, workspace)
         except LaunchError:
-            WORKSPACES.discard(device)
+            WORKSPACES.discard(stream)
             raise
 
 
-def _on_this_stream(plan: Plan, choice: Choice, device: torch.device, tokens: int) -> Choice:
-    """The choice, or the fallback where a green context leaves its stream too few SMs."""
+def _on_this_stream(plan: Plan, choice: Choice, stream: Stream, tokens: int) -> Choice:
+    """The choice, or the fallback where a green context leaves ``stream`` too few SMs."""
     if choice.kernel is None:
         return choice
-    sms = WORKSPACES.sms(device)
+    sms = WORKSPACES.sms(stream)
     if sms >= choice.kernel.grid:
         return choice
     error = LaunchError(

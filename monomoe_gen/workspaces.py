@@ -39,15 +39,14 @@ class Workspaces:
                 self._spare[index] = Workspace.allocate(half_bytes, device)
                 torch.cuda.synchronize(device)  # zeroed, whichever stream takes it
 
-    def get(self, device: torch.device, half_bytes: int) -> Workspace:
-        """The workspace of torch's current stream on ``device``, the current device.
+    def get(self, stream: Stream, device: torch.device, half_bytes: int) -> Workspace:
+        """The workspace of ``stream``, the current one of ``device``, the current device.
 
         Raises:
             LaunchError: this stream is new, it is being captured, and nothing was set aside.
         """
-        index = device_index(device)
-        key = current_stream(index)
-        found = self._by_stream.get(key)
+        index = stream[0]
+        found = self._by_stream.get(stream)
         if found is not None and found.half_bytes >= half_bytes and index in self._spare:
             return found
         capturing = torch.cuda.is_current_stream_capturing()
@@ -67,36 +66,35 @@ class Workspaces:
                     )
             else:
                 new = Workspace.allocate(half_bytes, device)
-            self._by_stream[key] = new
+            self._by_stream[stream] = new
         if not capturing:
             self.reserve(device, half_bytes)
         return new
 
-    def discard(self, device: torch.device) -> None:
-        """Takes the current stream's workspace out of use, after a launch on it failed.
+    def discard(self, stream: Stream) -> None:
+        """Takes the stream's workspace out of use, after a launch on it failed.
 
         Nobody knows how far a failed launch came, so the next one gets a zeroed workspace.
         """
-        index = device_index(device)
         with self._lock:
-            found = self._by_stream.pop(current_stream(index), None)
+            found = self._by_stream.pop(stream, None)
             if found is not None:
                 self._retired.append(found)
 
-    def sms(self, device: torch.device) -> int:
-        """SMs that launches on the current stream of ``device``, the current device, may use."""
-        index = device_index(device)
-        key = current_stream(index)
-        if key not in self._sms:
+    def sms(self, stream: Stream) -> int:
+        """SMs that launches on ``stream``, the current one of the current device, may use."""
+        if stream not in self._sms:
+            index, handle, _ = stream
             every = torch.cuda.get_device_properties(index).multi_processor_count
             if torch.cuda.is_current_stream_capturing():  # then it may not be asked
                 return stream_sms(None, every)
-            self._sms[key] = stream_sms(key[1], every)
-        return self._sms[key]
+            self._sms[stream] = stream_sms(handle, every)
+        return self._sms[stream]
 
 
-def current_stream(index: int) -> Stream:
-    """torch's current stream on the device of this number, the current device."""
+def current_stream(device: torch.device) -> Stream:
+    """torch's current stream on ``device``, the current device."""
+    index = device_index(device)
     handle = torch.cuda.current_stream(index).cuda_stream
     return index, handle, stream_owner(handle)
 

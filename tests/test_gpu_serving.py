@@ -22,6 +22,7 @@ from monomoe_gen.shapes import Shape
 from monomoe_gen.validate import MIRROR_REL_L2_MAX, measure_errors
 from monomoe_gen.weights import BlockWeights
 from monomoe_gen.workload import activations, block_weights, rotation
+from monomoe_gen.workspaces import current_stream
 
 pytestmark = pytest.mark.gpu
 
@@ -178,12 +179,13 @@ def test_a_refused_launch_leaves_the_layer_usable(
     bad = dataclasses.replace(good, kernel=dataclasses.replace(good.kernel, shared_bytes=2**20))
     half = served.layer.plan.half_bytes
     device = torch.device("cuda", torch.cuda.current_device())
-    before = torch_op.WORKSPACES.get(device, half)
+    stream = current_stream(device)
+    before = torch_op.WORKSPACES.get(stream, device, half)
     with monkeypatch.context() as patch:
         patch.setattr(type(served.layer.plan), "choose", lambda *_: bad)
         with pytest.raises(LaunchError, match=f"the launch of {good.kernel.name} failed"):
             served.layer(x, logits)
-    assert torch_op.WORKSPACES.get(device, half) is not before
+    assert torch_op.WORKSPACES.get(stream, device, half) is not before
     assert_close(served.layer(x, logits), mirror)
 
 

@@ -24,12 +24,13 @@ from monomoe_gen.errors import (
     MonomoeError,
     NoKernel,
 )
-from monomoe_gen.kernel import LoadedKernel
+from monomoe_gen.kernel import LoadedKernel, Workspace
 from monomoe_gen.plan import REQUIRE_TUNED, KernelTable, Plan, make_plan
-from monomoe_gen.workspaces import Workspaces
+from monomoe_gen.workspaces import Workspaces, current_stream
 
 H200 = KNOWN[DEFAULT]
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+STREAM = (0, 5, 0)
 
 
 class Machine:
@@ -241,15 +242,43 @@ def test_a_plan_lives_as_long_as_someone_has_it(machine: Machine) -> None:
 def test_a_narrow_stream_is_refused_or_falls_back(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_op.WORKSPACES, "sms", lambda device: 127)
+    monkeypatch.setattr(torch_op.WORKSPACES, "sms", lambda stream: 127)
     strict = machine.plan()
     with pytest.raises(LaunchError, match="needs 128 SMs at once and the current stream has 127"):
-        torch_op._on_this_stream(strict, strict.choose(GPU, 2), GPU, 2)
+        torch_op._on_this_stream(strict, strict.choose(GPU, 2), STREAM, 2)
     made = machine.plan(on_missing="fallback")
-    choice = torch_op._on_this_stream(made, made.choose(GPU, 2), GPU, 2)
+    choice = torch_op._on_this_stream(made, made.choose(GPU, 2), STREAM, 2)
     assert choice.kernel is None and "torch fallback (monomoe_tiny_t8" in choice.line
-    monkeypatch.setattr(torch_op.WORKSPACES, "sms", lambda device: 128)
-    assert torch_op._on_this_stream(made, made.choose(GPU, 2), GPU, 2).kernel
+    monkeypatch.setattr(torch_op.WORKSPACES, "sms", lambda stream: 128)
+    assert torch_op._on_this_stream(made, made.choose(GPU, 2), STREAM, 2).kernel
+
+
+def test_a_launch_looks_its_stream_up_once(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a default stream that asks the driver; tensors of ``meta`` stand in for the GPU's."""
+    seen: list[Any] = []
+    handle = SimpleNamespace(cuda_stream=7)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: seen.append(index) or handle)
+    spaces, meta = Workspaces(), torch.device("meta")
+    monkeypatch.setattr(torch_op, "WORKSPACES", spaces)
+    spaces._sms[0, 7, 0] = 132
+    made = machine.plan()
+    space = Workspace.allocate(made.half_bytes, meta)
+    spaces._by_stream[0, 7, 0] = spaces._spare[0] = space
+    choice = made.choose(GPU, 2)
+    monkeypatch.setattr(Plan, "choose", lambda *_: choice)
+    launches: list[Any] = []
+    monkeypatch.setattr(torch_op, "launch_moe", lambda *arguments: launches.append(arguments))
+    layer, _ = make_layer(machine.folder)
+    tensors = (layer.w13, layer.w13_scale, layer.w2, layer.w2_scale)
+    weights = torch_op.LayerWeights(*(t.to(meta) for t in tensors))
+    x = torch.empty(2, TINY.hidden, dtype=torch.bfloat16, device=meta)
+    logits = torch.empty(2, TINY.experts, device=meta)
+    torch_op._run(made, x, logits, weights, torch.empty_like(x))
+    assert [arguments[-1] for arguments in launches] == [space]
+    assert seen == [0]
 
 
 def test_the_fallback_computes_what_the_reference_does(
@@ -327,15 +356,15 @@ def test_a_default_stream_is_told_apart_by_its_context(monkeypatch: pytest.Monke
         torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=handle)
     )
     spaces, device = Workspaces(), torch.device("cuda", 0)
-    assert spaces.sms(device) == 132
+    assert spaces.sms(current_stream(device)) == 132
     driver.current, driver.context = 16, 0x30
-    assert spaces.sms(device) == 16
+    assert spaces.sms(current_stream(device)) == 16
     driver.current, driver.context = 132, 0x20
-    assert spaces.sms(device) == 132
+    assert spaces.sms(current_stream(device)) == 132
     handle = 5  # a stream of its own stays where it is
-    assert (spaces.sms(device), partition.stream_owner(5)) == (132, 0)
+    assert (spaces.sms(current_stream(device)), partition.stream_owner(5)) == (132, 0)
     driver.current, driver.context = 16, 0x30
-    assert spaces.sms(device) == 132
+    assert spaces.sms(current_stream(device)) == 132
 
 
 def test_without_a_driver_a_stream_has_every_sm() -> None:

@@ -30,6 +30,7 @@ from monomoe_gen.reference import moe_mirror, router_logits
 from monomoe_gen.shapes import Shape
 from monomoe_gen.torch_op import require
 from monomoe_gen.workload import activations, block_weights, router_weight
+from monomoe_gen.workspaces import current_stream
 
 CPU = torch.device("cpu")
 
@@ -96,22 +97,26 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     return Cuda(monkeypatch)
 
 
+def get(spaces: workspaces.Workspaces, half_bytes: int) -> Workspace:
+    return spaces.get(current_stream(CPU), CPU, half_bytes)
+
+
 def test_a_stream_keeps_its_workspace(cuda: Cuda) -> None:
     spaces = workspaces.Workspaces()
-    first = spaces.get(CPU, 256)
+    first = get(spaces, 256)
     assert first.memory.numel() == 128 + 2 * 256 and not first.memory.any()
-    assert spaces.get(CPU, 128) is first
+    assert get(spaces, 128) is first
     cuda.stream = 2
-    assert spaces.get(CPU, 256) is not first
+    assert get(spaces, 256) is not first
     cuda.stream = 1
-    assert spaces.get(CPU, 256) is first
+    assert get(spaces, 256) is first
 
 
 def test_a_larger_kernel_gets_a_larger_workspace_and_the_old_one_lives(cuda: Cuda) -> None:
     spaces = workspaces.Workspaces()
-    first = spaces.get(CPU, 256)
-    second = spaces.get(CPU, 512)
-    assert second.half_bytes == 512 and spaces.get(CPU, 256) is second
+    first = get(spaces, 256)
+    second = get(spaces, 512)
+    assert second.half_bytes == 512 and get(spaces, 256) is second
     assert any(space is first for space in spaces._retired)
 
 
@@ -121,27 +126,27 @@ def test_a_capture_takes_what_was_set_aside_before(cuda: Cuda) -> None:
     cuda.capturing = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Workspace, "allocate", None)  # memory of a capture is not zeroed
-        space = spaces.get(CPU, 256)
-        assert spaces.get(CPU, 256) is space
+        space = get(spaces, 256)
+        assert get(spaces, 256) is space
         cuda.stream = 2
         with pytest.raises(LaunchError, match="no workspace is left for it"):
-            spaces.get(CPU, 256)
+            get(spaces, 256)
     cuda.stream, cuda.capturing = 1, False
-    assert spaces.get(CPU, 256) is space  # and sets the next one aside
+    assert get(spaces, 256) is space  # and sets the next one aside
     cuda.stream, cuda.capturing = 2, True
-    assert spaces.get(CPU, 256) is not space
+    assert get(spaces, 256) is not space
 
 
 def test_a_failed_launch_costs_the_stream_its_workspace(cuda: Cuda) -> None:
     spaces = workspaces.Workspaces()
-    first = spaces.get(CPU, 256)
+    first = get(spaces, 256)
     first.memory.fill_(1)
-    spaces.discard(CPU)
-    second = spaces.get(CPU, 256)
+    spaces.discard(current_stream(CPU))
+    second = get(spaces, 256)
     assert second is not first and not second.memory.any()
     assert any(space is first for space in spaces._retired)  # a captured graph may use it
-    spaces.discard(CPU)
-    spaces.discard(CPU)
+    spaces.discard(current_stream(CPU))
+    spaces.discard(current_stream(CPU))
 
 
 def test_a_stream_is_asked_once_for_its_sms(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,12 +163,12 @@ def test_a_stream_is_asked_once_for_its_sms(cuda: Cuda, monkeypatch: pytest.Monk
         lambda index: SimpleNamespace(multi_processor_count=132),
     )
     spaces = workspaces.Workspaces()
-    assert [spaces.sms(CPU), spaces.sms(CPU)] == [132, 132]
+    assert [spaces.sms(current_stream(CPU)), spaces.sms(current_stream(CPU))] == [132, 132]
     cuda.stream = 2
-    assert spaces.sms(CPU) == 66
+    assert spaces.sms(current_stream(CPU)) == 66
     assert asked == [1, 2]
     cuda.stream, cuda.capturing = 4, True
-    assert [spaces.sms(CPU), spaces.sms(CPU)] == [132, 132]
+    assert [spaces.sms(current_stream(CPU)), spaces.sms(current_stream(CPU))] == [132, 132]
     assert asked == [1, 2, None, None]
 
 

@@ -10,6 +10,7 @@ from monomoe_gen.compile import compile_source
 from monomoe_gen.errors import LaunchError
 from monomoe_gen.kernel import LayerWeights, LoadedKernel, launch_moe
 from monomoe_gen.torch_op import WORKSPACES
+from monomoe_gen.workspaces import current_stream
 
 
 def main() -> None:
@@ -21,7 +22,8 @@ def main() -> None:
     trap = LoadedKernel.from_cubin(binary.cubin, binary.kernel_name, 1, 32, 0)
     layer = served.layer
     weights = LayerWeights(layer.w13, layer.w13_scale, layer.w2, layer.w2_scale)
-    launch_moe(trap, weights, x, logits, out, WORKSPACES.get(torch.device("cuda", 0), 0))
+    workspace = WORKSPACES.get(current_stream(x.device), x.device, 0)
+    launch_moe(trap, weights, x, logits, out, workspace)
     try:
         torch.cuda.synchronize()
     except RuntimeError as error:
