@@ -22,10 +22,12 @@ from monomoe_gen import (
     search_study,
     tuning_db,
 )
+from monomoe_gen.campaign import Plan
 from monomoe_gen.compile import compiler_library, compiler_version
 from monomoe_gen.device import KNOWN, Device, current_device
 from monomoe_gen.emit import orphans
 from monomoe_gen.errors import EnvironmentProblem, MonomoeError
+from monomoe_gen.ledger import Ledger
 from monomoe_gen.paths import shape_dirs, tuning_db_dir
 from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
@@ -181,15 +183,15 @@ def _records(path: Path) -> Check:
     try:
         records = tuning_db.read(path)
         shape = load_shape(path.stem)
-        stale, every = _stale(shape, records)
+        kernels, stale, known = _count(shape, records)
     except MonomoeError as error:
         return Check("files", subject, "problem", str(error), "mend or remove the file")
-    text = f"{len(records)}, of {every} schedules"
+    text = f"{len(records)} records of {kernels} kernels; {known} schedules known to tune"
     if stale:
         todo = f"`monomoe-gen tune --model {shape.name}` on the GPU measures them again"
-        text += f", {stale} measured with older sources"
+        text += f"; {stale} kernels measured with older sources only"
         return Check("files", subject, "note", text, todo)
-    return Check("files", subject, "ok", f"{text}, all of the present sources")
+    return Check("files", subject, "ok", f"{text}; all of the present sources")
 
 
 def _shape(path: Path) -> Shape:
@@ -205,14 +207,23 @@ def _unreadable(path: Path, read: Callable[[Path], object]) -> Iterator[Check]:
         yield Check("files", path.name, "problem", str(error), "mend or remove the file")
 
 
-def _stale(shape: Shape, records: list[Record]) -> tuple[int, int]:
-    """How many schedules have no record of the present sources, and how many there are."""
+def _count(shape: Shape, records: list[Record]) -> tuple[int, int, int]:
+    """Kernels with records, those without one of the present sources, schedules known to `tune`."""
+    plan = Plan(shape)
+    ledger = Ledger(shape, plan.tokens, plan.token_tile, plan.routing, None)
+    ledger.load(records)
     hashes: dict[KernelSpec, set[str]] = {}
     for r in records:
         spec = Variant.of(r).spec(shape, Schedule.from_dict(r.schedule), r.token_tile)
         hashes.setdefault(spec, set()).add(r.sources_hash)
-    stale = sum(render(spec).sources_hash not in found for spec, found in hashes.items())
-    return stale, len(hashes)
+
+    def current(spec: KernelSpec) -> str:
+        usual = spec == ledger.spec(spec.schedule)
+        return ledger.sources_hash(spec.schedule) if usual else render(spec).sources_hash
+
+    stale = sum(current(spec) not in found for spec, found in hashes.items())
+    known = sum(not ledger.missing(schedule) for schedule in ledger.schedules())
+    return len(hashes), stale, known
 
 
 def _text(path: Path) -> str | None:

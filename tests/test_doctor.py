@@ -92,7 +92,8 @@ def test_records_of_older_sources_are_counted(place: Path) -> None:
     schedules = feasible(TOY, DEVICE)[:2]
     current = render(KernelSpec(TOY, schedules[0], 8)).sources_hash
     path = tuning_db.database_path(DEFAULT, "toy", place / "tuning_db")
-    for schedule, sources in zip(schedules, (current, "0" * 64), strict=True):
+    made = [(schedules[0], current, n) for n in (1, 2, 4, 8)] + [(schedules[1], "0" * 64, 1)]
+    for schedule, sources, tokens in made:
         values: dict[str, Any] = dict.fromkeys(
             ("floor_us", "empty_us", "distinct_experts", "binary")
         )
@@ -100,7 +101,7 @@ def test_records_of_older_sources_are_counted(place: Path) -> None:
             path,
             Record(
                 **values,
-                tokens=1,
+                tokens=tokens,
                 token_tile=8,
                 schedule=schedule.to_dict(),
                 sources_hash=sources,
@@ -115,7 +116,10 @@ def test_records_of_older_sources_are_counted(place: Path) -> None:
         )
     check = found("records of toy")
     assert check.status == "note"
-    assert "2, of 2 schedules, 1 measured with older sources" in check.found
+    assert check.found == (
+        "5 records of 2 kernels; 1 schedules known to tune; 1 kernels measured with older sources "
+        "only"
+    )
     assert "tune --model toy" in check.todo
     with path.open("a") as file:
         file.write("{}\n")
