@@ -12,7 +12,7 @@ from typing import Literal
 import click
 import pytest
 
-from monomoe_gen import cli
+from monomoe_gen import cli, dispatch
 from monomoe_gen import emit as emit_module
 from monomoe_gen import objective as objectives
 from monomoe_gen import verify as verify_module
@@ -240,6 +240,16 @@ def test_compile_prints_resources_and_writes_the_cubin(
     assert row["status"] == "ok"
     assert row["threads"] > 0 and row["shared_bytes"] > 0
     assert path.read_bytes().startswith(b"\x7fELF")
+
+
+def test_compile_takes_the_dispatched_kernels_of_a_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ("compile", "--dispatched", "--model", "toy", "--format", "json")
+    code, out, _ = ask(capsys, *arguments)
+    kernels = dispatch.load(dispatch.table_folder()).kernels
+    wanted = [kernel.kernel_name for kernel in kernels if kernel.shape.name == "toy"]
+    assert code == 0 and [row["kernel"] for row in json.loads(out)] == wanted != []
 
 
 def test_emit_reports_what_changed(

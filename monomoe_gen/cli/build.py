@@ -81,8 +81,12 @@ def _source(spec: KernelSpec, device: Device) -> Source:
 
 
 @click.command("compile")
-@model_option(required=False)
-@click.option("--dispatched", is_flag=True, help="Compile every kernel of the dispatch table.")
+@models_option("with --dispatched, every dispatched one")
+@click.option(
+    "--dispatched",
+    is_flag=True,
+    help="Compile the kernels of the dispatch table, every one or those of --model.",
+)
 @schedule_option(required=False)
 @token_tile_option
 @layout_option
@@ -97,7 +101,7 @@ def _source(spec: KernelSpec, device: Device) -> Source:
 )
 @format_option
 def compile_command(
-    shape: Shape | None,
+    shapes: tuple[Shape, ...],
     dispatched: bool,
     schedule: Schedule | None,
     token_tile: int,
@@ -110,17 +114,17 @@ def compile_command(
 ) -> None:
     """Compile with NVRTC and print what a kernel needs.
 
-    Either one kernel (--model and --schedule) or every dispatched one. No GPU is used.
+    Either one kernel (--model and --schedule) or the dispatched ones. No GPU is used.
     """
     if dispatched:
-        if shape or schedule or output:
-            raise click.UsageError("--dispatched takes no --model, --schedule or --output")
-        sources = _dispatched_sources(device)
-    elif shape and schedule:
-        spec = KernelSpec(shape, schedule, token_tile, layout, router, pdl)
+        if schedule or output:
+            raise click.UsageError("--dispatched takes no --schedule or --output")
+        sources = _dispatched_sources(device, [shape.name for shape in shapes])
+    elif len(shapes) == 1 and schedule:
+        spec = KernelSpec(shapes[0], schedule, token_tile, layout, router, pdl)
         sources = [_source(spec, device)]
     else:
-        raise click.UsageError("give --model and --schedule, or --dispatched")
+        raise click.UsageError("give one --model and --schedule, or --dispatched")
     outcomes = _compile(sources, device)
     if output and not isinstance(outcomes[0], CompileError):
         write_atomically(output, outcomes[0].cubin)
@@ -133,12 +137,15 @@ def compile_command(
             raise outcome
 
 
-def _dispatched_sources(device: Device) -> list[Source]:
+def _dispatched_sources(device: Device, models: Sequence[str]) -> list[Source]:
     from monomoe_gen import dispatch
     from monomoe_gen.render import render as render_spec
 
     table = dispatch.load(dispatch.table_folder(device.slug))
-    return [render_spec(kernel.spec) for kernel in table.kernels]
+    for model in models:
+        dispatch.entries_of(table, model)
+    chosen = [k for k in table.kernels if not models or k.shape.name in models]
+    return [render_spec(kernel.spec) for kernel in chosen]
 
 
 def _compile(sources: Sequence[Source], device: Device) -> list[Outcome]:
