@@ -233,7 +233,8 @@ CASES = (
     Case("shape import {lacks.json} --set hidden_act", "'hidden_act': write FIELD=VALUE"),
     Case("shape import {mixtral.json} --name mixtral --block-fp8", "a larger --tp"),
     Case("shape import {mixtral.json} --name mixtral", "--block-fp8"),
-    Case("shape import {mixtral.json} --name m -o {out}", "/out is not m.yaml; leave --name away"),
+    Case("shape import {mixtral.json} --name m -o {out}", "/out does not; give out.yaml"),
+    Case("shape import {mixtral.json} --name m -o {out.yaml}", "/out.yaml is not m.yaml; leave"),
     Case("show nope", "nope: no such shape; known are"),
     Case("show nope --tokens 1", "nope: no such shape; known are"),
     Case("show nope --records", "nope: no such shape; known are"),
@@ -298,6 +299,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         **{path.name: str(path) for path in folder.iterdir()},
         "out": str(folder / "out"),
+        "out.yaml": str(folder / "out.yaml"),
         "check.txt": str(folder / "check.txt"),
         "legal": schedule_text(whole),
         "refused": schedule_text(replace(whole, grid=device.sms + 1)),

@@ -106,6 +106,11 @@ def import_(
     What decides the result and is not in the file is asked for, never guessed. A model that the
     kernel does not compute is refused with the reason.
     """
+    if output is not None and output.suffix != ".yaml":
+        raise click.UsageError(
+            f"a shape is found by the name of its file, which ends in .yaml, and --output {output} "
+            f"does not; give {output.name.removesuffix('.yml')}.yaml"
+        )
     if output is not None and name not in (None, output.stem):
         raise click.UsageError(
             f"a shape is found by the name of its file, and --output {output} is not {name}.yaml; "
