@@ -185,10 +185,20 @@ def _records(path: Path) -> Check:
         shape = load_shape(path.stem)
         kernels, stale, known = _count(shape, records)
     except MonomoeError as error:
-        return Check("files", subject, "problem", str(error), "mend or remove the file")
+        todo = "mend that line, or take it or the file away"
+        return Check("files", subject, "problem", str(error), todo)
+    tune = f"`monomoe-gen tune --model {shape.name}` on the GPU"
+    unfinished = tuning_db.unfinished(path)
+    if unfinished:
+        todo = f"nothing: it is passed over, and {tune} removes it with the next record"
+        return Check("files", subject, "note", f"{len(records)} records; {unfinished}", todo)
+    if not records:
+        return Check(
+            "files", subject, "note", f"{path} holds no record", f"remove it, or {tune} fills it"
+        )
     text = f"{len(records)} records of {kernels} kernels; {known} schedules known to tune"
     if stale:
-        todo = f"`monomoe-gen tune --model {shape.name}` on the GPU measures them again"
+        todo = f"{tune} measures them again"
         text += f"; {stale} kernels measured with older sources only"
         return Check("files", subject, "note", text, todo)
     return Check("files", subject, "ok", f"{text}; all of the present sources")

@@ -180,6 +180,13 @@ def read(path: Path) -> list[Record]:
     return [_parse(_RECORD, path, i, line) for i, line in enumerate(lines[1:], start=2)]
 
 
+def unfinished(path: Path) -> str:
+    """What `read` passes over at the end of a file that it can read; empty if nothing."""
+    content = path.read_bytes()
+    torn = _torn_bytes(content)
+    return _torn_message(path, content, torn) if torn else ""
+
+
 def merge(target: Path, source: Path) -> int:
     """Adds to `target` the records of `source` that it lacks; how many there were."""
     known = {_line(_RECORD, record) for record in read(target)}

@@ -122,8 +122,19 @@ def test_records_of_older_sources_are_counted(place: Path) -> None:
     )
     assert "tune --model toy" in check.todo
     with path.open("a") as file:
-        file.write("{}\n")
-    assert found("records of toy").status == "problem"
+        file.write("{}")
+    check = found("records of toy")
+    assert check.status == "note" and f"5 records; {path}:7: an unfinished line" in check.found
+    with path.open("a") as file:
+        file.write("\n")
+    check = found("records of toy")
+    assert check.status == "problem" and f"{path}:7: " in check.found
+    assert "mend that line" in check.todo
+    for text in ("", path.read_text().partition("\n")[0] + "\n"):
+        path.write_text(text)
+        check = found("records of toy")
+        assert (check.status, check.found) == ("note", f"{path} holds no record")
+        assert check.todo.startswith("remove it, or `monomoe-gen tune --model toy`")
 
 
 def test_a_broken_table(place: Path) -> None:
