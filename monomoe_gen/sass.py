@@ -101,16 +101,31 @@ def parse_loops(text: str, kernel_name: str) -> tuple[Loop, ...]:
         inside = [s for s in loops if s[0] <= instruction.address <= s[1]]
         if kind and inside and found.get(inside[0]) != "matrix":
             found[inside[0]] = kind
-    # Code out of line jumps back: a copy outside of all loops may seem to be in one round others.
-    inner = [
-        one
-        for one in found
-        if not any(one != two and one[0] <= two[0] and two[1] <= one[1] for two in found)
-    ]
     return tuple(
         Loop(found[span], Counter(i.opcode for i in code if span[0] <= i.address <= span[1]))
-        for span in sorted(inner)
+        for span in sorted(found)
+        if not _seeming(span, found)
     )
+
+
+def _seeming(span: tuple[int, int], found: Mapping[tuple[int, int], str]) -> bool:
+    """Whether a loop only seems to be round its instruction, or has a smaller one of its kind.
+
+    Code out of line jumps back: a copy outside of all loops may seem to be in one round much of the
+    kernel, others included. That is never said of the only loop of copies, nor of products that
+    have copies inside.
+    """
+
+    def inside(outer: tuple[int, int]) -> list[str]:
+        return [
+            kind
+            for one, kind in found.items()
+            if one != outer and outer[0] <= one[0] and one[1] <= outer[1]
+        ]
+
+    if found[span] == "matrix":
+        return "matrix" in inside(span)
+    return bool(inside(span)) and any(k == "copy" and not inside(s) for s, k in found.items())
 
 
 def _kind(opcode: str) -> str | None:

@@ -48,6 +48,37 @@ def test_main_loops_are_the_smallest_round_their_instruction() -> None:
     assert matrix.opcodes["HMMA.16816.F32"] == 2
 
 
+def nested(*loops: tuple[int, int, str]) -> str:
+    """SASS of loops, given by first and last address, and by the instruction at the first."""
+    at = {first: name for first, _, name in loops} | {
+        last: f"@P0 BRA {first:#x}" for first, last, _ in loops
+    }
+    lines = (f"        /*{n:04x}*/  {at.get(n, 'NOP')} ;" for n in range(0, 0x100, 0x10))
+    return "\t\tFunction : kernel\n" + "\n".join(lines)
+
+
+COPY, MATRIX = "UBLKCP.S.G [UR4]", "HMMA.16816.F32 R4"
+
+
+@pytest.mark.parametrize(
+    ("loops", "kinds"),
+    [
+        # a copy that seems to be in a loop round the whole kernel
+        ([(0x00, 0xF0, COPY), (0x10, 0x30, COPY), (0x40, 0x60, MATRIX)], ["copy", "matrix"]),
+        # products that issue copies between them
+        ([(0x00, 0x50, MATRIX), (0x20, 0x30, COPY)], ["matrix", "copy"]),
+        ([(0x00, 0x50, MATRIX), (0x20, 0x30, MATRIX)], ["matrix"]),
+        # one warp copies and multiplies: these are all copies that there are
+        ([(0x00, 0x50, COPY), (0x20, 0x30, MATRIX)], ["copy", "matrix"]),
+        ([(0x00, 0x50, COPY), (0x20, 0x30, MATRIX), (0x60, 0x80, COPY)], ["matrix", "copy"]),
+    ],
+)
+def test_no_role_loses_its_loop_to_another(
+    loops: list[tuple[int, int, str]], kinds: list[str]
+) -> None:
+    assert [loop.kind for loop in sass.parse_loops(nested(*loops), "kernel")] == kinds
+
+
 def test_the_other_disassembler_writes_addresses() -> None:
     (loop,) = sass.parse_loops(CUOBJDUMP, "kernel")
     assert (loop.kind, loop.instructions) == ("matrix", 2)
