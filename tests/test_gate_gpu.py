@@ -48,7 +48,7 @@ def test_equal_kernels_and_a_slower_one(
     device: Device, floors: jobs.Floors, source: Source
 ) -> None:
     old = side(source, device)
-    slow = side(study.waiting(source, 8000), device)  # 4 of some 25 us
+    slow = side(study.waiting(source, 3000), device)  # 1.5 of some 7 us
     identical, moved = candidates.a_a_pairs([pair(old, old)], device)
     run = gate.check([*identical, *moved, pair(slow, old)], SHORT, floors, device)
     assert [r.verdict for r in run.cells] == [Verdict.OK, Verdict.OK, Verdict.REGRESSION]
