@@ -327,7 +327,8 @@ MUTANTS = (
     Mutant(
         "rows of h are announced before every lane has numbered its own",
         ROUTE,
-        "    device::sync_warp();\n    if (lane == 0) device::mbarrier_arrive(&s.barrier.numbered);",
+        "    device::sync_warp();\n"
+        "    if (lane == 0) device::mbarrier_arrive(&s.barrier.numbered);",
         "    if (lane == 0) device::mbarrier_arrive(&s.barrier.numbered);",
     ),
     Mutant(
