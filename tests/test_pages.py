@@ -134,6 +134,18 @@ def test_every_model_is_in_the_overview_in_a_style_of_its_own(data: ModelData) -
         assert len(styles) == len(models)
 
 
+def test_a_model_far_from_the_limit_does_not_squeeze_the_others(data: ModelData) -> None:
+    pytest.importorskip("plotly")
+    from monomoe_gen.pages.result_plots import far, ratios
+
+    slow = [record(feasible(TOY, DEVICE)[0], 1, 20.0)]
+    distant = replace(data, shape=replace(TOY, name="distant"), records=slow)
+    assert far([data, distant]) == {"distant": 4.0}
+    assert [trace["name"] for trace in ratios([distant, data])["data"]] == ["toy"]
+    assert far([distant]) == {}
+    assert [trace["name"] for trace in ratios([distant])["data"]] == ["distant"]
+
+
 def test_only_models_with_a_published_time_stand_against_published_kernels(data: ModelData) -> None:
     pytest.importorskip("plotly")
     from monomoe_gen.pages.result_plots import speedups

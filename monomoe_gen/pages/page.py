@@ -126,6 +126,9 @@ def _numeric_columns(rows: Sequence[Mapping[str, object]]) -> set[str]:
 def _overview(models: Sequence[ModelData], table: Table) -> Section:
     others = tables.others(table, models)
     speedups = result_plots.speedups(models)
+    far = ", ".join(
+        f"{name}, {ratio:.1f} or more" for name, ratio in result_plots.far(models).items()
+    )
     return Section(
         "overview",
         "Overview",
@@ -135,7 +138,8 @@ def _overview(models: Sequence[ModelData], table: Table) -> Section:
             Block(
                 "overview-ratio",
                 "Distance to the limit",
-                "Time over the stream floor of the same run; 1 would be the limit.",
+                "Time over the stream floor of the same run; 1 would be the limit."
+                + (f" Too far away for this plot: {far}." if far else ""),
                 {"": result_plots.ratios(models)},
             ),
             Block(

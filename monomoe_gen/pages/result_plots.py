@@ -19,11 +19,24 @@ from monomoe_gen.pages.plot import (
     symbol,
 )
 
+FAR = 2.5  # times the stream floor at the least: such a model would squeeze all others
 SHARED_FIELDS = ("ring", "x", "h", "partials")
 
 
+def far(models: Sequence[ModelData]) -> dict[str, float]:
+    """The least ratio of the models that `ratios` leaves out; none if it would leave out all."""
+    least = {
+        data.shape.name: min(known)
+        for data in models
+        if (known := [row["ratio"] for row in data.rows if row["ratio"]])
+    }
+    found = {name: ratio for name, ratio in least.items() if ratio > FAR}
+    return {} if len(found) == len(least) else found
+
+
 def ratios(models: Sequence[ModelData]) -> Figure:
-    """Time over stream floor, all models."""
+    """Time over stream floor, all models but those `far` from it."""
+    left_out = far(models)
     traces = [
         {
             "type": "scatter",
@@ -36,6 +49,7 @@ def ratios(models: Sequence[ModelData]) -> Figure:
             "hovertemplate": "%{y:.3f} x the floor at B = %{x}",
         }
         for i, data in enumerate(models)
+        if data.shape.name not in left_out
     ]
     return figure(
         traces,
