@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -155,6 +155,23 @@ def entries_of(table: Table, model: str, variant: Variant = USUAL) -> list[Entry
             f"the table has {models}; run `{_tune(model, variant)}` to add one",
         )
     return entries
+
+
+def part(table: Table, models: Collection[str]) -> Table:
+    """The kernels and entries of ``models``; the whole table if none is named.
+
+    Raises:
+        NoKernel: the table has nothing for one of them.
+    """
+    if not models:
+        return table
+    for model in models:
+        entries_of(table, model)
+    return dataclasses.replace(
+        table,
+        kernels=tuple(k for k in table.kernels if k.shape.name in models),
+        entries=tuple(e for e in table.entries if e.model in models),
+    )
 
 
 def _tune(model: str, variant: Variant) -> str:

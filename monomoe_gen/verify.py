@@ -15,8 +15,8 @@ from monomoe_gen.dispatch import (
     Entry,
     Kernel,
     Table,
-    entries_of,
     load,
+    part,
     read_cubin,
     read_source,
     table_folder,
@@ -76,14 +76,8 @@ def verify(
     """
     folder = folder or table_folder(device.slug)
     table = load(folder)
-    for model in models:
-        entries_of(table, model)
-    part = dataclasses.replace(
-        table,
-        kernels=tuple(k for k in table.kernels if not models or k.shape.name in models),
-        entries=tuple(e for e in table.entries if not models or e.model in models),
-    )
-    found = _check_parts(device, part, rebuild(device, part, done), folder, database)
+    asked = part(table, models)
+    found = _check_parts(device, asked, rebuild(device, asked, done), folder, database)
     return found + _check_whole(table, folder)
 
 

@@ -26,10 +26,10 @@ WORST_REL_L2 = 5e-3  # of a token, against the mirroring reference
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve every entry of the dispatch table.")
-    parser.add_argument("--model", action="append", help="may be repeated; default: all")
+    parser.add_argument("--model", action="append", default=[], help="repeatable; default: all")
     parser.add_argument("--tokens", help="such as 1,3,8; default: all that the table serves")
     asked = parser.parse_args()
-    counts = [int(count) for count in asked.tokens.split(",")] if asked.tokens else None
+    counts = [int(count) for count in asked.tokens.split(",")] if asked.tokens else []
     checked = 0
     for slug in KNOWN:
         folder = dispatch.table_folder(slug)
@@ -61,8 +61,8 @@ def served(table: Table) -> dict[tuple[Shape, Variant], int]:
     return most
 
 
-def launch(models: Sequence[str] | None, counts: Sequence[int] | None) -> None:
-    """Calls the layers of ``models`` with those of ``counts`` that they take; None means all."""
+def launch(models: Sequence[str], counts: Sequence[int]) -> None:
+    """Calls the layers of ``models`` with those of ``counts`` that they take; none means all."""
     import torch
 
     from monomoe_gen.reference import moe_mirror, router_logits
@@ -70,12 +70,7 @@ def launch(models: Sequence[str] | None, counts: Sequence[int] | None) -> None:
     from monomoe_gen.workload import activations, block_weights, rotation, router_weight
 
     table = load_table()
-    unknown = set(models or ()) - {shape.name for shape, _ in served(table.table)}
-    if unknown:
-        sys.exit(f"the table has no kernels of {', '.join(sorted(unknown))}")
-    for (shape, variant), most in served(table.table).items():
-        if models is not None and shape.name not in models:
-            continue
+    for (shape, variant), most in served(dispatch.part(table.table, models)).items():
         w = block_weights(shape, "gaussian", 0, "cuda")
         bias = rotation(shape, 1, "uniform", 1, 0, 0).bias
         bias = None if bias is None else bias.cuda()
@@ -93,7 +88,7 @@ def launch(models: Sequence[str] | None, counts: Sequence[int] | None) -> None:
             pdl=variant.pdl,
         )
         for tokens in range(1, most + 1):
-            if counts is not None and tokens not in counts:
+            if counts and tokens not in counts:
                 continue
             x = activations(shape, tokens, "gaussian", 0).cuda()
             dtype = getattr(torch, shape.logits_dtype)

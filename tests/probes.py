@@ -120,11 +120,15 @@ def spacing(values: Array) -> Array:
 # -- running them
 
 
+def with_device_headers(name: str, text: str) -> dict[str, str]:
+    """A program and the GPU's headers, by file name."""
+    folder = data_dir("templates") / "device"
+    return {name: text, **{f"device/{p.name}": p.read_text() for p in sorted(folder.glob("*.cuh"))}}
+
+
 def gpu_source() -> Source:
     """The probes with the GPU's headers."""
-    folder = data_dir("templates")
-    headers = {f"device/{p.name}": p.read_text() for p in sorted((folder / "device").glob("*.cuh"))}
-    texts = {TEXT.name: TEXT.read_text(), **headers}
+    texts = with_device_headers(TEXT.name, TEXT.read_text())
     return Source("device_probes", texts, hash_texts(texts), THREADS, SHARED_BYTES)
 
 

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from probes import with_device_headers
 
-from monomoe_gen.paths import data_dir
 from monomoe_gen.render import Source, hash_texts
 
 TEXT = Path(__file__).with_name("cpp") / "racecheck.cu"
@@ -57,15 +57,12 @@ class Probe:
 
     @property
     def source(self) -> Source:
-        folder = data_dir("templates") / "device"
         head = (
             f"#define KERNEL {self.kernel_name}\n"
             f"#define CASE {CASES.index(self.case)}\n"
             f"#define RACY {'true' if self.racy else 'false'}\n"
         )
-        texts = {TEXT.name: head + TEXT.read_text(encoding="utf-8")}
-        for path in sorted(folder.glob("*.cuh")):
-            texts[f"device/{path.name}"] = path.read_text(encoding="utf-8")
+        texts = with_device_headers(TEXT.name, head + TEXT.read_text(encoding="utf-8"))
         return Source(self.kernel_name, texts, hash_texts(texts), THREADS, SHARED_BYTES)
 
     def expected(self, words: np.ndarray) -> np.ndarray:
@@ -152,7 +149,6 @@ def examine(sanitizer: str, options: Sequence[str], deadline: float) -> tuple[st
 
 def end_session(leader: int) -> None:
     """Ends the process group that ``leader`` began: the tool and the program it looks at."""
-
     os.killpg(leader, signal.SIGKILL)
 
 

@@ -142,10 +142,7 @@ def _dispatched_sources(device: Device, models: Sequence[str]) -> list[Source]:
     from monomoe_gen.render import render as render_spec
 
     table = dispatch.load(dispatch.table_folder(device.slug))
-    for model in models:
-        dispatch.entries_of(table, model)
-    chosen = [k for k in table.kernels if not models or k.shape.name in models]
-    return [render_spec(kernel.spec) for kernel in chosen]
+    return [render_spec(kernel.spec) for kernel in dispatch.part(table, models).kernels]
 
 
 def _compile(sources: Sequence[Source], device: Device) -> list[Outcome]:
