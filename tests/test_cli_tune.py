@@ -127,11 +127,16 @@ def test_an_objective_says_what_to_tune_for(
     assert cli.run([*arguments, str(path)]) == 0
     assert "objective: 2, 8 tokens; zipf 0.2, uniform 0.8" in capsys.readouterr().err
     assert cli.run([*arguments, "default"]) == 0
+    assert cli.run(["tune", "--model", MODEL, "--routing", "uniform"]) == 0
+    assert cli.run(["tune", "--model", MODEL, "--screen-only"]) == 0
     found = [(p.tokens, p.routing, {r: round(w, 9) for r, w in p.weights.items()}) for p in plans]
+    default = {"uniform": 0.6, "zipf": 0.3, "same": 0.1}
     assert found == [
-        ((1, 2, 4, 8), "uniform", {}),
+        ((1, 2, 4, 8), "uniform", default),
         ((2, 8), "uniform", {"zipf": 0.2, "uniform": 0.8}),
-        (tuple(range(1, 9)), "uniform", {"uniform": 0.6, "zipf": 0.3, "same": 0.1}),
+        (tuple(range(1, 9)), "uniform", default),
+        ((1, 2, 4, 8), "uniform", {}),
+        ((1, 2, 4, 8), "uniform", {}),
     ]
 
 

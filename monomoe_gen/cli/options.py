@@ -165,12 +165,12 @@ def objective_option(effect: str) -> Decorator:
 
 
 def routing_weights(objective: Objective | None) -> dict[str, float]:
-    """The weights of its routings, by which winners are chosen; none without an objective.
+    """The weights of its routings, by which winners are chosen; without one those of the default.
 
     Uniform routing has to be among them: tables tell its times.
     """
-    weights = objective.routings if objective else {}
-    if weights and "uniform" not in weights:
+    weights = (objective or objectives.DEFAULT).routings
+    if "uniform" not in weights:
         raise click.UsageError(
             f"--objective: give uniform routing a weight too, found {', '.join(weights)} only"
         )

@@ -63,8 +63,9 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
 @trace_file_option
 @objective_option(
     "Tune for the token counts of this objective, time finalists under all its routing patterns "
-    "and let the weighted mean of their times decide; the search itself is for uniform routing. A "
-    "later run or `emit` without it chooses by uniform routing again."
+    "and let the weighted mean of their times decide; the search itself is for uniform routing. "
+    "Default: the patterns of `default` with the counts of --tokens, but with --routing or "
+    "--routing-trace that routing alone."
 )
 @variant_options
 @click.option(
@@ -176,7 +177,8 @@ def tune(
                 )
     if ray_address and executor != "ray":
         raise click.UsageError("--ray-address is for --executor ray")
-    weights = routing_weights(objective)
+    alone = given_options("routing", "trace_file")
+    weights = {} if alone or screen_only else routing_weights(objective)
     if objective:
         refuse_beside("--objective", "tokens", "routing", "trace_file")
         if screen_only:
