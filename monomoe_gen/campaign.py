@@ -243,7 +243,7 @@ class Campaign:
         effort = self.plan.final_effort if stage == "final" else SCREEN
         request = jobs.measure(
             subject.spec,
-            jobs.image(subject.binary, subject.spec.schedule.grid, subject.spec),
+            jobs.image(subject.binary, subject.spec),
             tokens,
             routing or self.plan.routing,
             validate=validate,

@@ -169,7 +169,7 @@ def _moved(side: Side, device: Device) -> Side:
 
 def _side(source: Source, binary: KernelBinary) -> Side:
     assert source.spec, "only operator kernels are compared"
-    image = jobs.image(binary, source.spec.schedule.grid, source.spec)
+    image = jobs.image(binary, source.spec)
     return Side(source.spec, image, binary.sources_hash, binary.compiler)
 
 

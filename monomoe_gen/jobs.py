@@ -42,16 +42,20 @@ def compile_floors(device: Device) -> Floors:
     """
     streams = [render_floor(chunk, depth, device.sms) for chunk, depth in STREAMS]
     return Floors(
-        tuple(image(compile_source(s, device.arch), device.sms) for s in streams),
-        image(compile_source(render_empty(), device.arch), device.sms),
+        tuple(yardstick_image(compile_source(s, device.arch), device.sms) for s in streams),
+        yardstick_image(compile_source(render_empty(), device.arch), device.sms),
     )
 
 
-def image(binary: KernelBinary, grid: int, spec: KernelSpec | None = None) -> Image:
-    """A compiled kernel as the worker loads it; ``spec`` is that of an operator kernel."""
-    router, pdl = (spec.router, spec.pdl) if spec else ("logits", False)
-    size = binary.threads, binary.shared_bytes
-    return Image(binary.kernel_name, binary.cubin, grid, *size, router, pdl)
+def image(binary: KernelBinary, spec: KernelSpec) -> Image:
+    """A compiled operator kernel as the worker loads it."""
+    size = spec.schedule.grid, binary.threads, binary.shared_bytes
+    return Image(binary.kernel_name, binary.cubin, *size, spec.router, spec.pdl)
+
+
+def yardstick_image(binary: KernelBinary, grid: int) -> Image:
+    """The stream floor or the empty kernel as the worker loads it."""
+    return Image(binary.kernel_name, binary.cubin, grid, binary.threads, binary.shared_bytes)
 
 
 def dispatched_image(kernel: Kernel, cubin: bytes) -> Image:

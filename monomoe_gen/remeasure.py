@@ -91,7 +91,7 @@ def untuned_targets(
     specs = list(untuned.favourites(shapes, device, max(tokens), token_tile, variant).values())
     binaries = compile_all([render(spec) for spec in specs], arch=device.arch)
     return [
-        Target(spec, jobs.image(binary, spec.schedule.grid, spec), tuple(tokens))
+        Target(spec, jobs.image(binary, spec), tuple(tokens))
         for spec, binary in zip(specs, binaries, strict=True)
     ]
 
@@ -113,7 +113,7 @@ def schedule_target(
     _require_room(tokens, token_tile)
     require_feasible(shape, schedule, device, token_tile)
     spec = variant.spec(shape, schedule, token_tile)
-    image = jobs.image(compile_source(render(spec), device.arch), schedule.grid, spec)
+    image = jobs.image(compile_source(render(spec), device.arch), spec)
     return Target(spec, image, tuple(tokens))
 
 

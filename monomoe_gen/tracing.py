@@ -122,7 +122,7 @@ def record(
         )
     source = render(spec, trace=True)
     binary = compile_source(source, device.arch)
-    image = jobs.image(binary, spec.schedule.grid)
+    image = jobs.image(binary, spec)
     outcome = box.trace(jobs.trace(spec, image, tokens, routing, launches), on_event)
     if outcome.status != "ok":
         raise LaunchError(f"cannot trace {spec.id}: {outcome.message}")

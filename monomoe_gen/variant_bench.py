@@ -132,7 +132,7 @@ def images(
             cubin = dispatch.read_cubin(folder, candidate.kernel)
             found.append(jobs.dispatched_image(candidate.kernel, cubin))
             continue
-        found.append(jobs.image(next(compiled), candidate.spec.schedule.grid, candidate.spec))
+        found.append(jobs.image(next(compiled), candidate.spec))
     return found
 
 

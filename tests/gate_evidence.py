@@ -55,6 +55,7 @@ from monomoe_gen.routings import TIMED_ROUTINGS
 from monomoe_gen.sandbox import sandboxes
 from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.space import violations
+from monomoe_gen.variant import USUAL, Variant
 
 DOSES = (0.02, 0.04, 0.08)
 CLOCK_MHZ = 1980  # at which doses are converted to cycles
@@ -149,11 +150,7 @@ def entries(table: Table, cells: Sequence[str]) -> list[Entry]:
     Raises:
         MonomoeError: there is none of that name.
     """
-    found = {
-        f"{e.model}:{e.tuned_at}": e
-        for e in table.entries
-        if (e.layout, e.router) == ("packed", "logits")
-    }
+    found = {f"{e.model}:{e.tuned_at}": e for e in table.entries if Variant.of(e) == USUAL}
     missing = [cell for cell in cells if cell not in found]
     if missing:
         raise MonomoeError(f"asked for {missing[0]}, the table has {', '.join(found)}")
@@ -163,7 +160,7 @@ def entries(table: Table, cells: Sequence[str]) -> list[Entry]:
 def compiled(source: Source, device: Device) -> Side:
     assert source.spec
     binary = compile_source(source, device.arch)
-    image = jobs.image(binary, source.spec.schedule.grid)
+    image = jobs.image(binary, source.spec)
     return Side(source.spec, image, binary.sources_hash, binary.compiler)
 
 

@@ -18,6 +18,7 @@ from monomoe_gen.errors import MonomoeError
 from monomoe_gen.regress import Verdict
 from monomoe_gen.render import render
 from monomoe_gen.routings import TIMED_ROUTINGS
+from monomoe_gen.variant import USUAL, Variant
 
 DEVICE = KNOWN[DEFAULT]
 TABLE = dispatch.load(dispatch.table_folder())
@@ -47,6 +48,16 @@ def test_equal_kernels_are_every_routing_twice() -> None:
         (kind, routing) for kind in ("identical", "moved") for routing in TIMED_ROUTINGS
     ]
     assert len({case.key for case in cases}) == len(cases)
+    for pair in (case.pair for case in cases):
+        assert pair.baseline
+        cubins = pair.candidate.image.cubin, pair.baseline.image.cubin
+        old = dataclasses.replace(pair.baseline.image, cubin=cubins[0])
+        assert old == pair.candidate.image, "launched alike, as is no pdl kernel beside another"
+
+
+def test_the_usual_kernels_are_compared() -> None:
+    specs = [TABLE.kernel(e).spec for e in study.entries(TABLE, study.CELLS)]
+    assert {Variant.of(spec) for spec in specs} == {USUAL}
 
 
 def test_the_default_is_two_hundred_cells_in_four_minutes() -> None:

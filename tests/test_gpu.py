@@ -67,7 +67,7 @@ def floors(device: Device) -> jobs.Floors:
 
 
 def image_of(spec: KernelSpec, device: Device) -> Image:
-    return jobs.image(compile_source(render(spec), device.arch), spec.schedule.grid)
+    return jobs.image(compile_source(render(spec), device.arch), spec)
 
 
 # -- right and timed
@@ -108,7 +108,7 @@ def test_variants_are_right_for_every_token_count(
     if router == "logits" and not pdl:
         return  # the usual kernel, see above
     spec = dataclasses.replace(spec_of(model, device), router=router, pdl=pdl)
-    image = jobs.image(compile_source(render(spec), device.arch), spec.schedule.grid, spec)
+    image = jobs.image(compile_source(render(spec), device.arch), spec)
     asked = jobs.measure(spec, image, range(1, 9), "uniform", validate=True, timed=None)
     outcome = box.measure(asked)
     assert outcome.status == "ok", outcome.message
@@ -120,7 +120,7 @@ def test_a_router_inside_is_timed_beside_a_separate_one(
 ) -> None:
     usual = spec_of("qwen3.5-35b", device)
     spec = dataclasses.replace(usual, router="weight")
-    image = jobs.image(compile_source(render(spec), device.arch), spec.schedule.grid, spec)
+    image = jobs.image(compile_source(render(spec), device.arch), spec)
     asked = jobs.measure(
         spec,
         image,

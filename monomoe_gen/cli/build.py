@@ -175,7 +175,9 @@ def _resources(source: Source, outcome: Outcome) -> dict[str, Any]:
     help="Change nothing: render and compile the dispatched kernels again, every one or those of "
     "--model, and compare. The C++ header is compared as a whole.",
 )
-@objective_option("Whose routing patterns decide between finalists, as `tune` measured them. Default: default.")
+@objective_option(
+    "Whose routing patterns decide between finalists, as `tune` measured them. Default: default."
+)
 @format_option
 def emit(
     shapes: tuple[Shape, ...],
