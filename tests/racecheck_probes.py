@@ -132,8 +132,9 @@ def table(hazards: dict[str, int]) -> str:
 
 def examine(sanitizer: str, options: Sequence[str], deadline: float) -> tuple[str, str]:
     """Output of racecheck over all probes, and how it ended."""
-    command = [sanitizer, "--tool", "racecheck", "--kernel-name", f"kns={PREFIX}", *options]
-    command += [sys.executable, __file__, "--launch"]
+    command = [sanitizer, "--tool", "racecheck", "--kernel-name", f"kns={PREFIX}"]
+    command += ["--target-processes", "application-only"]  # not the compilers
+    command += [*options, sys.executable, __file__, "--launch"]
     print(" ".join(command), flush=True)
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
