@@ -161,6 +161,10 @@ inline constexpr Kernel kKernels[] = {
         "ef577c3a9cd864dce5e4277187c216858d5e0d77174b0979f0a3890ec4675d42",
         "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x6_d56x256x3",
         1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d112x256x3.cubin",
+        "b7a6bedb4f5eedd3d3890c7ff18349484322374e14665b24c526a13bf236b43d",
+        "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d112x256x3",
+        2, {128, 32, 1024, 112, 256, 4, 3}, 8, 128, 608, 224128, 75, 65536, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d56x256x2.cubin",
         "1ba380a4a3850197ae52998a300a2600212d3c2754c2b4a965d2b987b87b0542",
         "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d56x256x2",
@@ -241,10 +245,18 @@ inline constexpr Kernel kKernels[] = {
         "780c8824b1fe4e39d12f96e514dafdf594a1a54bffd4102957acb377e06090dd",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d48x256x3_raw",
         6, {128, 32, 2048, 48, 256, 3, 3}, 8, 128, 608, 179968, 96, 317440, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4.cubin",
+        "8fc806b0b615135c54a4c51b2db452d5dccef0d0170d8bacb6358b9cd98bab63",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4",
+        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 213248, 91, 317440, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4-raw.cubin",
         "1919ef7bf666dbceb835dc9ee8a7b111f9d7b3da6fe765eb2f2b28e16ab55e70",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4_raw",
         6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 213248, 96, 317440, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6.cubin",
+        "aef6c30633d2bf49cbb5cd7c9aca86fa19015a373a9b7eefa12d9f557c9878be",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6",
+        6, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 229632, 84, 317440, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6-raw.cubin",
         "35f2593039a0e66d219b4eba6bc659b8040f4fe3f2720eab30c673dac9ae0cc7",
         "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6_raw",
@@ -341,10 +353,6 @@ inline constexpr Kernel kKernels[] = {
         "08947746fced6953661ef1b032f9a38476eca78508277c05d5ce61c27dea176c",
         "monomoe_qwen3_5_35b_t32_g132_u32x512x5_d64x512x6",
         18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 226176, 88, 860160, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4.cubin",
-        "9d81005ebf4534cf792d567e93f51d4b0e5ac4edeef86dba5b05dbc26e7d72ad",
-        "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4",
-        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 90, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4-pdl.cubin",
         "1c0108697ea524a3423baf503d4d79225eaa9ca212bd338ceffeda80fbc4ac50",
         "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_pdl",
@@ -353,6 +361,10 @@ inline constexpr Kernel kKernels[] = {
         "fa4c98f42b2067c1e20c14f81e8058003d86fd37c23942ebdab120f55e06abd4",
         "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_router",
         18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 96, 157696, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-35b-t8-g128-u32x512x5-d128x512x4.cubin",
+        "6e41f12687fab5f92f8aaadf2315de6415f6069c3a7112598e2ece18b94323cd",
+        "monomoe_qwen3_5_35b_t8_g128_u32x512x5_d128x512x4",
+        18, {128, 32, 512, 128, 512, 5, 4}, 8, 128, 608, 146688, 90, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-pdl.cubin",
         "a772cd4725ef9b68b75e3cf20717a9ac694fa2da1c9630249d6e0b7f6d11a3d0",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_pdl",
@@ -373,14 +385,18 @@ inline constexpr Kernel kKernels[] = {
         "e9f5ff60af1d8cf3f3b97e2ff5036ea73919e6c9015edf708206ddf0c75b42e3",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_router",
         18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 96, 157696, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3.cubin",
-        "043bf121bfe7c1c211df36fbd254b4bfa5202c6cbe5bb91b03dc147c9e19a64f",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3",
-        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 130304, 82, 215040, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g132-u32x512x4-d128x512x4.cubin",
-        "a8389ce29b45d93366da46a5ed65f395fbbc1c996df96a828137c2c1bc7c4259",
-        "monomoe_qwen3_5_35b_t8_g132_u32x512x4_d128x512x4",
-        18, {132, 32, 512, 128, 512, 4, 4}, 8, 132, 608, 130304, 88, 149504, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6.cubin",
+        "cf89b63d64841ec344e41f75e27dd7205ba824fdcc8bf3f95283bbb5a4829ff8",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6",
+        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 82, 215040, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x2048x2-d128x512x3.cubin",
+        "9f66bac7f676cf870ca24f9ba97cc8ee249d569c5518e9e35f9edfabfe03104b",
+        "monomoe_qwen3_5_35b_t8_g128_u64x2048x2_d128x512x3",
+        18, {128, 64, 2048, 128, 512, 2, 3}, 8, 128, 608, 130304, 87, 149504, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x2048x3-d128x512x5.cubin",
+        "6644bea42e65402850703b3af80345fd89cae3b033befcc860d871e2cd17d3fd",
+        "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d128x512x5",
+        18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163072, 87, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g132-u32x512x4-d128x512x4-pdl.cubin",
         "10fbcf99f3ea2a14dc35e29fe696bb876db7dd2a613d69779fc587b3d28a36d0",
         "monomoe_qwen3_5_35b_t8_g132_u32x512x4_d128x512x4_pdl",
@@ -405,134 +421,134 @@ inline constexpr Entry kEntries[] = {
     {1, 2, 8, 24.899},  // deepseek-v3-tp8, packed weights
     {1, 4, 8, 43.21},  // deepseek-v3-tp8, packed weights
     {1, 8, 8, 77.13},  // deepseek-v3-tp8, packed weights
-    {6, 1, 8, 15.644},  // deepseek-v3.1-tp8, packed weights
-    {9, 2, 8, 24.139},  // deepseek-v3.1-tp8, packed weights
-    {9, 4, 8, 42.772},  // deepseek-v3.1-tp8, packed weights
-    {9, 8, 8, 75.662},  // deepseek-v3.1-tp8, packed weights
-    {3, 16, 16, 137.173},  // deepseek-v3.1-tp8, packed weights
-    {4, 32, 32, 239.19},  // deepseek-v3.1-tp8, packed weights
-    {10, 1, 8, 15.563},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {10, 2, 8, 24.416},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {10, 4, 8, 42.99},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {10, 8, 8, 76.686},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {7, 1, 8, 22.33},  // deepseek-v3.1-tp8, packed weights, router inside
-    {7, 2, 8, 32.622},  // deepseek-v3.1-tp8, packed weights, router inside
-    {12, 4, 8, 51.959},  // deepseek-v3.1-tp8, packed weights, router inside
-    {7, 8, 8, 87.273},  // deepseek-v3.1-tp8, packed weights, router inside
-    {5, 1, 8, 16.268},  // deepseek-v3.1-tp8, raw weights
-    {11, 2, 8, 25.299},  // deepseek-v3.1-tp8, raw weights
-    {8, 4, 8, 44.265},  // deepseek-v3.1-tp8, raw weights
-    {11, 8, 8, 77.721},  // deepseek-v3.1-tp8, raw weights
-    {2, 1, 8, 15.966},  // deepseek-v3.1-tp8-bf16, packed weights
-    {2, 2, 8, 25.729},  // deepseek-v3.1-tp8-bf16, packed weights
-    {2, 4, 8, 45.198},  // deepseek-v3.1-tp8-bf16, packed weights
-    {2, 8, 8, 80.242},  // deepseek-v3.1-tp8-bf16, packed weights
-    {14, 1, 8, 34.852},  // glm-4.5-air, packed weights
-    {14, 2, 8, 64.312},  // glm-4.5-air, packed weights
-    {14, 4, 8, 116.217},  // glm-4.5-air, packed weights
-    {13, 8, 8, 202.25},  // glm-4.5-air, packed weights
-    {18, 1, 8, 14.2},  // glm-5.2-tp8, packed weights
-    {18, 2, 8, 21.651},  // glm-5.2-tp8, packed weights
-    {19, 4, 8, 37.212},  // glm-5.2-tp8, packed weights
-    {19, 8, 8, 65.538},  // glm-5.2-tp8, packed weights
-    {16, 16, 16, 119.407},  // glm-5.2-tp8, packed weights
-    {17, 32, 32, 202.693},  // glm-5.2-tp8, packed weights
-    {20, 1, 8, 13.643},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {20, 2, 8, 21.188},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {20, 4, 8, 37.294},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {20, 8, 8, 65.916},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {24, 1, 8, 19.947},  // glm-5.2-tp8, packed weights, router inside
-    {24, 2, 8, 28.98},  // glm-5.2-tp8, packed weights, router inside
-    {24, 4, 8, 45.215},  // glm-5.2-tp8, packed weights, router inside
-    {24, 8, 8, 73.453},  // glm-5.2-tp8, packed weights, router inside
-    {21, 1, 8, 14.406},  // glm-5.2-tp8, raw weights
-    {22, 2, 8, 22.233},  // glm-5.2-tp8, raw weights
-    {22, 4, 8, 38.093},  // glm-5.2-tp8, raw weights
-    {23, 8, 8, 66.359},  // glm-5.2-tp8, raw weights
-    {15, 1, 8, 14.675},  // glm-5.2-tp8-bf16, packed weights
-    {15, 2, 8, 22.729},  // glm-5.2-tp8-bf16, packed weights
-    {15, 4, 8, 40.496},  // glm-5.2-tp8-bf16, packed weights
-    {15, 8, 8, 72.202},  // glm-5.2-tp8-bf16, packed weights
-    {25, 1, 8, 15.465},  // kimi-k2-tp8, packed weights
-    {25, 2, 8, 24.837},  // kimi-k2-tp8, packed weights
-    {25, 4, 8, 43.713},  // kimi-k2-tp8, packed weights
-    {25, 8, 8, 79.468},  // kimi-k2-tp8, packed weights
-    {26, 1, 8, 29.965},  // minimax-m2, packed weights
-    {26, 2, 8, 54.126},  // minimax-m2, packed weights
-    {26, 4, 8, 101.195},  // minimax-m2, packed weights
-    {26, 8, 8, 184.924},  // minimax-m2, packed weights
-    {27, 1, 8, 16.287},  // mixtral-8x7b-fp8-tp8, packed weights
-    {27, 2, 8, 22.91},  // mixtral-8x7b-fp8-tp8, packed weights
-    {27, 4, 8, 33.4},  // mixtral-8x7b-fp8-tp8, packed weights
-    {27, 8, 8, 42.575},  // mixtral-8x7b-fp8-tp8, packed weights
-    {28, 1, 8, 37.364},  // qwen3-235b-a22b, packed weights
-    {28, 2, 8, 68.352},  // qwen3-235b-a22b, packed weights
-    {28, 4, 8, 123.901},  // qwen3-235b-a22b, packed weights
-    {28, 8, 8, 215.456},  // qwen3-235b-a22b, packed weights
-    {30, 1, 8, 21.181},  // qwen3-235b-a22b-tp2, packed weights
-    {29, 2, 8, 36.722},  // qwen3-235b-a22b-tp2, packed weights
-    {29, 4, 8, 64.787},  // qwen3-235b-a22b-tp2, packed weights
-    {29, 8, 8, 111.758},  // qwen3-235b-a22b-tp2, packed weights
-    {31, 1, 8, 13.438},  // qwen3-235b-a22b-tp4, packed weights
-    {31, 2, 8, 21.015},  // qwen3-235b-a22b-tp4, packed weights
-    {31, 4, 8, 34.987},  // qwen3-235b-a22b-tp4, packed weights
-    {31, 8, 8, 59.437},  // qwen3-235b-a22b-tp4, packed weights
-    {32, 1, 8, 13.482},  // qwen3-30b-a3b, packed weights
-    {33, 2, 8, 21.633},  // qwen3-30b-a3b, packed weights
-    {33, 4, 8, 36.341},  // qwen3-30b-a3b, packed weights
-    {33, 8, 8, 60.102},  // qwen3-30b-a3b, packed weights
-    {34, 1, 8, 12.904},  // qwen3-next-80b-a3b, packed weights
-    {34, 2, 8, 19.419},  // qwen3-next-80b-a3b, packed weights
-    {34, 4, 8, 32.183},  // qwen3-next-80b-a3b, packed weights
-    {34, 8, 8, 57.281},  // qwen3-next-80b-a3b, packed weights
-    {38, 1, 8, 21.437},  // qwen3.5-122b, packed weights
-    {38, 2, 8, 37.197},  // qwen3.5-122b, packed weights
-    {38, 4, 8, 67.704},  // qwen3.5-122b, packed weights
-    {38, 8, 8, 122.681},  // qwen3.5-122b, packed weights
-    {36, 16, 16, 220.595},  // qwen3.5-122b, packed weights
-    {37, 32, 32, 403.02},  // qwen3.5-122b, packed weights
-    {39, 1, 8, 20.931},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {39, 2, 8, 36.653},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {39, 4, 8, 67.419},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {39, 8, 8, 122.777},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {42, 1, 8, 26.971},  // qwen3.5-122b, packed weights, router inside
-    {40, 2, 8, 43.71},  // qwen3.5-122b, packed weights, router inside
-    {40, 4, 8, 75.772},  // qwen3.5-122b, packed weights, router inside
-    {40, 8, 8, 134.025},  // qwen3.5-122b, packed weights, router inside
-    {41, 1, 8, 22.044},  // qwen3.5-122b, raw weights
-    {41, 2, 8, 38.533},  // qwen3.5-122b, raw weights
-    {41, 4, 8, 70.159},  // qwen3.5-122b, raw weights
-    {41, 8, 8, 127.845},  // qwen3.5-122b, raw weights
-    {35, 1, 8, 21.584},  // qwen3.5-122b-bf16, packed weights
-    {35, 2, 8, 37.654},  // qwen3.5-122b-bf16, packed weights
-    {35, 4, 8, 68.611},  // qwen3.5-122b-bf16, packed weights
-    {35, 8, 8, 125.098},  // qwen3.5-122b-bf16, packed weights
-    {55, 1, 8, 11.085},  // qwen3.5-35b, packed weights
-    {47, 2, 8, 15.786},  // qwen3.5-35b, packed weights
-    {47, 4, 8, 25.69},  // qwen3.5-35b, packed weights
-    {56, 8, 8, 44.189},  // qwen3.5-35b, packed weights
-    {45, 16, 16, 78.761},  // qwen3.5-35b, packed weights
-    {46, 32, 32, 128.261},  // qwen3.5-35b, packed weights
-    {50, 1, 8, 10.972},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {48, 2, 8, 15.113},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {48, 4, 8, 25.223},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {57, 8, 8, 43.972},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {52, 1, 8, 14.599},  // qwen3.5-35b, packed weights, router inside
-    {49, 2, 8, 20.184},  // qwen3.5-35b, packed weights, router inside
-    {54, 4, 8, 30.457},  // qwen3.5-35b, packed weights, router inside
-    {49, 8, 8, 49.997},  // qwen3.5-35b, packed weights, router inside
-    {51, 1, 8, 11.047},  // qwen3.5-35b, raw weights
-    {53, 2, 8, 16.09},  // qwen3.5-35b, raw weights
-    {58, 4, 8, 27.334},  // qwen3.5-35b, raw weights
-    {58, 8, 8, 47.043},  // qwen3.5-35b, raw weights
-    {44, 1, 8, 10.843},  // qwen3.5-35b-bf16, packed weights
-    {44, 2, 8, 15.869},  // qwen3.5-35b-bf16, packed weights
-    {43, 4, 8, 26.532},  // qwen3.5-35b-bf16, packed weights
-    {43, 8, 8, 45.807},  // qwen3.5-35b-bf16, packed weights
-    {59, 1, 8, 7.143},  // toy, packed weights
-    {59, 2, 8, 7.404},  // toy, packed weights
-    {59, 4, 8, 7.313},  // toy, packed weights
-    {59, 8, 8, 7.865},  // toy, packed weights
+    {7, 1, 8, 15.644},  // deepseek-v3.1-tp8, packed weights
+    {10, 2, 8, 24.139},  // deepseek-v3.1-tp8, packed weights
+    {10, 4, 8, 42.772},  // deepseek-v3.1-tp8, packed weights
+    {10, 8, 8, 75.662},  // deepseek-v3.1-tp8, packed weights
+    {4, 16, 16, 137.173},  // deepseek-v3.1-tp8, packed weights
+    {5, 32, 32, 239.19},  // deepseek-v3.1-tp8, packed weights
+    {11, 1, 8, 15.563},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 2, 8, 24.416},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 4, 8, 42.99},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 8, 8, 76.686},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {8, 1, 8, 22.33},  // deepseek-v3.1-tp8, packed weights, router inside
+    {8, 2, 8, 32.622},  // deepseek-v3.1-tp8, packed weights, router inside
+    {13, 4, 8, 51.959},  // deepseek-v3.1-tp8, packed weights, router inside
+    {8, 8, 8, 87.273},  // deepseek-v3.1-tp8, packed weights, router inside
+    {6, 1, 8, 16.268},  // deepseek-v3.1-tp8, raw weights
+    {12, 2, 8, 25.299},  // deepseek-v3.1-tp8, raw weights
+    {9, 4, 8, 44.265},  // deepseek-v3.1-tp8, raw weights
+    {12, 8, 8, 77.721},  // deepseek-v3.1-tp8, raw weights
+    {2, 1, 8, 15.89},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 2, 8, 25.361},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 4, 8, 45.196},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 8, 8, 80.654},  // deepseek-v3.1-tp8-bf16, packed weights
+    {15, 1, 8, 34.852},  // glm-4.5-air, packed weights
+    {15, 2, 8, 64.312},  // glm-4.5-air, packed weights
+    {15, 4, 8, 116.217},  // glm-4.5-air, packed weights
+    {14, 8, 8, 202.25},  // glm-4.5-air, packed weights
+    {19, 1, 8, 14.11},  // glm-5.2-tp8, packed weights
+    {23, 2, 8, 21.681},  // glm-5.2-tp8, packed weights
+    {20, 4, 8, 37.264},  // glm-5.2-tp8, packed weights
+    {25, 8, 8, 65.152},  // glm-5.2-tp8, packed weights
+    {17, 16, 16, 119.407},  // glm-5.2-tp8, packed weights
+    {18, 32, 32, 202.693},  // glm-5.2-tp8, packed weights
+    {21, 1, 8, 13.643},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {21, 2, 8, 21.188},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {21, 4, 8, 37.294},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {21, 8, 8, 65.916},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {27, 1, 8, 19.947},  // glm-5.2-tp8, packed weights, router inside
+    {27, 2, 8, 28.98},  // glm-5.2-tp8, packed weights, router inside
+    {27, 4, 8, 45.215},  // glm-5.2-tp8, packed weights, router inside
+    {27, 8, 8, 73.453},  // glm-5.2-tp8, packed weights, router inside
+    {22, 1, 8, 14.406},  // glm-5.2-tp8, raw weights
+    {24, 2, 8, 22.233},  // glm-5.2-tp8, raw weights
+    {24, 4, 8, 38.093},  // glm-5.2-tp8, raw weights
+    {26, 8, 8, 66.359},  // glm-5.2-tp8, raw weights
+    {16, 1, 8, 14.675},  // glm-5.2-tp8-bf16, packed weights
+    {16, 2, 8, 22.729},  // glm-5.2-tp8-bf16, packed weights
+    {16, 4, 8, 40.496},  // glm-5.2-tp8-bf16, packed weights
+    {16, 8, 8, 72.202},  // glm-5.2-tp8-bf16, packed weights
+    {28, 1, 8, 15.465},  // kimi-k2-tp8, packed weights
+    {28, 2, 8, 24.837},  // kimi-k2-tp8, packed weights
+    {28, 4, 8, 43.713},  // kimi-k2-tp8, packed weights
+    {28, 8, 8, 79.468},  // kimi-k2-tp8, packed weights
+    {29, 1, 8, 29.965},  // minimax-m2, packed weights
+    {29, 2, 8, 54.126},  // minimax-m2, packed weights
+    {29, 4, 8, 101.195},  // minimax-m2, packed weights
+    {29, 8, 8, 184.924},  // minimax-m2, packed weights
+    {30, 1, 8, 16.287},  // mixtral-8x7b-fp8-tp8, packed weights
+    {30, 2, 8, 22.91},  // mixtral-8x7b-fp8-tp8, packed weights
+    {30, 4, 8, 33.4},  // mixtral-8x7b-fp8-tp8, packed weights
+    {30, 8, 8, 42.575},  // mixtral-8x7b-fp8-tp8, packed weights
+    {31, 1, 8, 37.364},  // qwen3-235b-a22b, packed weights
+    {31, 2, 8, 68.352},  // qwen3-235b-a22b, packed weights
+    {31, 4, 8, 123.901},  // qwen3-235b-a22b, packed weights
+    {31, 8, 8, 215.456},  // qwen3-235b-a22b, packed weights
+    {33, 1, 8, 21.181},  // qwen3-235b-a22b-tp2, packed weights
+    {32, 2, 8, 36.722},  // qwen3-235b-a22b-tp2, packed weights
+    {32, 4, 8, 64.787},  // qwen3-235b-a22b-tp2, packed weights
+    {32, 8, 8, 111.758},  // qwen3-235b-a22b-tp2, packed weights
+    {34, 1, 8, 13.438},  // qwen3-235b-a22b-tp4, packed weights
+    {34, 2, 8, 21.015},  // qwen3-235b-a22b-tp4, packed weights
+    {34, 4, 8, 34.987},  // qwen3-235b-a22b-tp4, packed weights
+    {34, 8, 8, 59.437},  // qwen3-235b-a22b-tp4, packed weights
+    {35, 1, 8, 13.482},  // qwen3-30b-a3b, packed weights
+    {36, 2, 8, 21.633},  // qwen3-30b-a3b, packed weights
+    {36, 4, 8, 36.341},  // qwen3-30b-a3b, packed weights
+    {36, 8, 8, 60.102},  // qwen3-30b-a3b, packed weights
+    {37, 1, 8, 12.904},  // qwen3-next-80b-a3b, packed weights
+    {37, 2, 8, 19.419},  // qwen3-next-80b-a3b, packed weights
+    {37, 4, 8, 32.183},  // qwen3-next-80b-a3b, packed weights
+    {37, 8, 8, 57.281},  // qwen3-next-80b-a3b, packed weights
+    {41, 1, 8, 21.437},  // qwen3.5-122b, packed weights
+    {41, 2, 8, 37.197},  // qwen3.5-122b, packed weights
+    {41, 4, 8, 67.704},  // qwen3.5-122b, packed weights
+    {41, 8, 8, 122.681},  // qwen3.5-122b, packed weights
+    {39, 16, 16, 220.595},  // qwen3.5-122b, packed weights
+    {40, 32, 32, 403.02},  // qwen3.5-122b, packed weights
+    {42, 1, 8, 20.931},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {42, 2, 8, 36.653},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {42, 4, 8, 67.419},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {42, 8, 8, 122.777},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {45, 1, 8, 26.971},  // qwen3.5-122b, packed weights, router inside
+    {43, 2, 8, 43.71},  // qwen3.5-122b, packed weights, router inside
+    {43, 4, 8, 75.772},  // qwen3.5-122b, packed weights, router inside
+    {43, 8, 8, 134.025},  // qwen3.5-122b, packed weights, router inside
+    {44, 1, 8, 22.044},  // qwen3.5-122b, raw weights
+    {44, 2, 8, 38.533},  // qwen3.5-122b, raw weights
+    {44, 4, 8, 70.159},  // qwen3.5-122b, raw weights
+    {44, 8, 8, 127.845},  // qwen3.5-122b, raw weights
+    {38, 1, 8, 21.584},  // qwen3.5-122b-bf16, packed weights
+    {38, 2, 8, 37.654},  // qwen3.5-122b-bf16, packed weights
+    {38, 4, 8, 68.611},  // qwen3.5-122b-bf16, packed weights
+    {38, 8, 8, 125.098},  // qwen3.5-122b-bf16, packed weights
+    {59, 1, 8, 10.848},  // qwen3.5-35b, packed weights
+    {52, 2, 8, 15.672},  // qwen3.5-35b, packed weights
+    {60, 4, 8, 25.952},  // qwen3.5-35b, packed weights
+    {58, 8, 8, 44.448},  // qwen3.5-35b, packed weights
+    {48, 16, 16, 78.761},  // qwen3.5-35b, packed weights
+    {49, 32, 32, 128.261},  // qwen3.5-35b, packed weights
+    {53, 1, 8, 10.972},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {50, 2, 8, 15.113},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {50, 4, 8, 25.223},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {61, 8, 8, 43.972},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {55, 1, 8, 14.599},  // qwen3.5-35b, packed weights, router inside
+    {51, 2, 8, 20.184},  // qwen3.5-35b, packed weights, router inside
+    {57, 4, 8, 30.457},  // qwen3.5-35b, packed weights, router inside
+    {51, 8, 8, 49.997},  // qwen3.5-35b, packed weights, router inside
+    {54, 1, 8, 11.047},  // qwen3.5-35b, raw weights
+    {56, 2, 8, 16.09},  // qwen3.5-35b, raw weights
+    {62, 4, 8, 27.334},  // qwen3.5-35b, raw weights
+    {62, 8, 8, 47.043},  // qwen3.5-35b, raw weights
+    {47, 1, 8, 10.843},  // qwen3.5-35b-bf16, packed weights
+    {47, 2, 8, 15.869},  // qwen3.5-35b-bf16, packed weights
+    {46, 4, 8, 26.532},  // qwen3.5-35b-bf16, packed weights
+    {46, 8, 8, 45.807},  // qwen3.5-35b-bf16, packed weights
+    {63, 1, 8, 7.143},  // toy, packed weights
+    {63, 2, 8, 7.404},  // toy, packed weights
+    {63, 4, 8, 7.313},  // toy, packed weights
+    {63, 8, 8, 7.865},  // toy, packed weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }

@@ -1,6 +1,6 @@
-// shape qwen3.5-35b, up to 8 tokens, schedule g132-u32x512x4-d128x512x4
-// rebuild: monomoe-gen render --model qwen3.5-35b --token-tile 8 --schedule grid=132,g_up=32,k_up=512,g_down=128,k_down=512,d_up=4,d_down=4
-// sources 9986ce280bff1586b4f8654f4f320b21c2507071c828ced3757311cc2d4b0cf3
+// shape qwen3.5-35b, up to 8 tokens, schedule g128-u64x2048x2-d128x512x3
+// rebuild: monomoe-gen render --model qwen3.5-35b --token-tile 8 --schedule grid=128,g_up=64,k_up=2048,g_down=128,k_down=512,d_up=2,d_down=3
+// sources 8080acc5e369fa828f3d8defbdfe9e09d802d45d7b7e0c1c4475f46dc6d68e6f
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -405,14 +405,14 @@ enum : bool { kSharedGate = false };  // else they weigh 1
 constexpr float swiglu_limit() { return 0.0f; }  // of gate and up; 0: none
 }  // namespace shape
 
-namespace schedule {  // g132-u32x512x4-d128x512x4
-constexpr u32 kGrid = 132;  // persistent CTAs, at most one per SM, all co-resident
-constexpr u32 kGUp = 32;  // CTAs that share one expert's up-projection
-constexpr u32 kKUp = 512;  // columns of one up stage
+namespace schedule {  // g128-u64x2048x2-d128x512x3
+constexpr u32 kGrid = 128;  // persistent CTAs, at most one per SM, all co-resident
+constexpr u32 kGUp = 64;  // CTAs that share one expert's up-projection
+constexpr u32 kKUp = 2048;  // columns of one up stage
 constexpr u32 kGDown = 128;  // CTAs that share one expert's down-projection
 constexpr u32 kKDown = 512;  // columns of one down stage
-constexpr u32 kDUp = 4;  // ring stages in flight during up
-constexpr u32 kDDown = 4;  // ring stages in flight during down
+constexpr u32 kDUp = 2;  // ring stages in flight during up
+constexpr u32 kDDown = 3;  // ring stages in flight during down
 constexpr u32 kTokenTile = 8;  // tokens one launch can take
 constexpr bool kRaw = false;  // weights as in the checkpoint, else packed
 enum : bool {  // not constants: those leave symbols in every cubin
@@ -2590,7 +2590,7 @@ MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Trace
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
-monomoe_qwen3_5_35b_t8_g132_u32x512x4_d128x512x4(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
+monomoe_qwen3_5_35b_t8_g128_u64x2048x2_d128x512x3(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens
 ) {
     const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,

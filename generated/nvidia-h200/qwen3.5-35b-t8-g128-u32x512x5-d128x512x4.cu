@@ -1,6 +1,6 @@
-// shape qwen3.5-35b, up to 8 tokens, schedule g128-u32x512x4-d128x512x4
-// rebuild: monomoe-gen render --model qwen3.5-35b --token-tile 8 --schedule grid=128,g_up=32,k_up=512,g_down=128,k_down=512,d_up=4,d_down=4
-// sources 63ea353cededc42a93fab12f628f9c8678b27bb78b02f562bd3249d2d1215cdf
+// shape qwen3.5-35b, up to 8 tokens, schedule g128-u32x512x5-d128x512x4
+// rebuild: monomoe-gen render --model qwen3.5-35b --token-tile 8 --schedule grid=128,g_up=32,k_up=512,g_down=128,k_down=512,d_up=5,d_down=4
+// sources 9b1f73e1d434e34387501df7901278b04e79a4905bb0de5b731b8a79caa18c84
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -405,13 +405,13 @@ enum : bool { kSharedGate = false };  // else they weigh 1
 constexpr float swiglu_limit() { return 0.0f; }  // of gate and up; 0: none
 }  // namespace shape
 
-namespace schedule {  // g128-u32x512x4-d128x512x4
+namespace schedule {  // g128-u32x512x5-d128x512x4
 constexpr u32 kGrid = 128;  // persistent CTAs, at most one per SM, all co-resident
 constexpr u32 kGUp = 32;  // CTAs that share one expert's up-projection
 constexpr u32 kKUp = 512;  // columns of one up stage
 constexpr u32 kGDown = 128;  // CTAs that share one expert's down-projection
 constexpr u32 kKDown = 512;  // columns of one down stage
-constexpr u32 kDUp = 4;  // ring stages in flight during up
+constexpr u32 kDUp = 5;  // ring stages in flight during up
 constexpr u32 kDDown = 4;  // ring stages in flight during down
 constexpr u32 kTokenTile = 8;  // tokens one launch can take
 constexpr bool kRaw = false;  // weights as in the checkpoint, else packed
@@ -2442,7 +2442,7 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
 
 
 
-static_assert(sizeof(SharedStorage) == 130304, "the generator and the kernel agree on shared memory");
+static_assert(sizeof(SharedStorage) == 146688, "the generator and the kernel agree on shared memory");
 
 // Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
 // quantize h (unless it quantizes: the former copy the input, the latter round h); 16 and 17 publish h; the last one requests weights.
@@ -2590,7 +2590,7 @@ MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Trace
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
-monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
+monomoe_qwen3_5_35b_t8_g128_u32x512x5_d128x512x4(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens
 ) {
     const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,
