@@ -7,7 +7,6 @@ and the caller goes on. Idle workers are kept for later calls and end with this 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from monomoe_gen import cubin_cache
 from monomoe_gen.compile_worker import Reply, Worker, acquire, release, wait_any
 from monomoe_gen.errors import CompileError
 from monomoe_gen.nvrtc import parse_resources, warnings_of
+from monomoe_gen.pipeline import usable_cpus
 from monomoe_gen.render import Source
 
 
@@ -145,7 +145,7 @@ def compile_many(
     busy: dict[Worker, int] = {}
     try:
         while waiting or busy:
-            while waiting and len(busy) < (workers or os.cpu_count() or 1):
+            while waiting and len(busy) < (workers or usable_cpus()):
                 worker = acquire()
                 busy[worker] = index = waiting.popleft()
                 worker.submit(sources[index].texts, options(arch), timeout_s)

@@ -227,11 +227,8 @@ def _count(shape: Shape, records: list[Record]) -> tuple[int, int, int]:
         spec = Variant.of(r).spec(shape, Schedule.from_dict(r.schedule), r.token_tile)
         hashes.setdefault(spec, set()).add(r.sources_hash)
 
-    def current(spec: KernelSpec) -> str:
-        usual = spec == ledger.spec(spec.schedule)
-        return ledger.sources_hash(spec.schedule) if usual else render(spec).sources_hash
-
-    stale = sum(current(spec) not in found for spec, found in hashes.items())
+    sources_hash = ledger.present.sources_hash
+    stale = sum(sources_hash(spec) not in found for spec, found in hashes.items())
     known = sum(not ledger.missing(schedule) for schedule in ledger.schedules())
     return len(hashes), stale, known
 

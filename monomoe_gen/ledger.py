@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from monomoe_gen import tuning_db
-from monomoe_gen.render import render
+from monomoe_gen.present import Present
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
@@ -38,7 +39,10 @@ class Ledger:
     _beside: dict[tuple[Schedule, int, str], Record] = field(default_factory=dict)
     _latest: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
     _screened: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
-    _hashes: dict[Schedule, str] = field(default_factory=dict)
+
+    @cached_property
+    def present(self) -> Present:
+        return Present(self.shape)
 
     def load(self, records: Iterable[Record]) -> None:
         """Takes over earlier records; those of older sources become ``stale``."""
@@ -47,7 +51,7 @@ class Ledger:
             wanted = record.routing == self.routing or record.routing in self.weights
             if wanted and asked == (self.token_tile, self.variant):
                 schedule = Schedule.from_dict(record.schedule)
-                if record.sources_hash == self.sources_hash(schedule):
+                if self.present.has(record):
                     self._note(schedule, record)
                 elif record.routing == self.routing:
                     self.stale.append(record)
@@ -60,12 +64,6 @@ class Ledger:
 
     def spec(self, schedule: Schedule) -> KernelSpec:
         return self.variant.spec(self.shape, schedule, self.token_tile)
-
-    def sources_hash(self, schedule: Schedule) -> str:
-        """The hash of what the templates render for ``schedule`` today."""
-        if schedule not in self._hashes:
-            self._hashes[schedule] = render(self.spec(schedule)).sources_hash
-        return self._hashes[schedule]
 
     @property
     def records(self) -> Sequence[Record]:
@@ -143,12 +141,9 @@ class Ledger:
             chosen = among is None or schedule in among
             return chosen and record.tokens in self.tokens and schedule not in failed
 
-        def current(record: Record) -> bool:
-            return record.sources_hash == self.sources_hash(Schedule.from_dict(record.schedule))
-
         # What older sources took from run to run says how much a difference means, as for `emit`.
         every = [*self.stale, *filter(counts, self._records), *self._beside.values()]
-        return winners(every, self.routing, current, self.variant, self.weights)
+        return winners(every, self.routing, self.present.has, self.variant, self.weights)
 
     def finalists(self, count: int) -> dict[Schedule, tuple[int, ...]]:
         """The ``count`` fastest schedules of each token count, each with the counts it leads at.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,25 @@ class Agreement:
     regret: float
 
 
+def timed(
+    records: Iterable[Record],
+    tokens: Container[int],
+    token_tile: int,
+    routing: str = "uniform",
+    variant: Variant = USUAL,
+) -> list[Record]:
+    """The records that `medians` looks at, for one of ``tokens``."""
+    asked = token_tile, routing, variant
+    return [
+        r
+        for r in records
+        if r.time_us
+        and r.stage != "confirm"
+        and r.tokens in tokens
+        and (r.token_tile, r.routing, Variant.of(r)) == asked
+    ]
+
+
 def medians(
     records: Iterable[Record],
     tokens: int,
@@ -45,14 +64,12 @@ def medians(
     """The median time of each schedule in microseconds, screened ones before final ones.
 
     Screening measures every schedule alike; final times exist for the best only. The latest record
-    counts, whatever its sources.
+    counts, whatever its sources: `Present.newest` keeps older ones out.
     """
     found: dict[str, dict[Schedule, float]] = {"screen": {}, "final": {}}
-    asked = tokens, token_tile, routing, variant
-    for r in records:
-        about = r.tokens, r.token_tile, r.routing, Variant.of(r)
-        if r.time_us and r.stage != "confirm" and about == asked:
-            found[r.stage][Schedule.from_dict(r.schedule)] = r.time_us.median
+    for r in timed(records, (tokens,), token_tile, routing, variant):
+        assert r.time_us
+        found[r.stage][Schedule.from_dict(r.schedule)] = r.time_us.median
     return {**found["final"], **found["screen"]}
 
 

@@ -7,7 +7,6 @@ run goes on where the first one stopped. Without a GPU see `replay`.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from monomoe_gen.finals import finals
 from monomoe_gen.interrupt import stop_on_interrupt
 from monomoe_gen.jobs import Subject
 from monomoe_gen.ledger import Ledger
-from monomoe_gen.pipeline import prepared_ahead
+from monomoe_gen.pipeline import prepared_ahead, preparers
 from monomoe_gen.refute import make_refuter
 from monomoe_gen.sandbox import Box, Sandbox
 from monomoe_gen.schedule import Schedule
@@ -35,7 +34,6 @@ from monomoe_gen.tuning_db import Record
 
 FINAL_SHARE = 0.2  # of a time budget, kept for the finalists
 INCUMBENTS = 8  # of each token count, from records of older sources
-COMPILERS = 8  # for each card, as far as there are cores
 FIRST_GUESS_S = 0.5  # per candidate, until some are measured
 Open = Callable[[], AbstractContextManager[Box]]
 
@@ -213,7 +211,6 @@ def _search(
             search.tell(subject.spec.schedule, own.values(subject.spec.schedule))
             own.report("search", measured, total)
 
-    compilers = max(1, min(COMPILERS * len(campaigns), (os.cpu_count() or 1) - 1))
-    queue = prepared_ahead(prepare, compilers, over)
+    queue = prepared_ahead(prepare, preparers(len(campaigns)), over)
     alive = share(queue, campaigns, work, over, failed, say)
     return measured, alive

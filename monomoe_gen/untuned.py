@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -11,6 +10,7 @@ from functools import partial
 from monomoe_gen.cost import ranked
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
+from monomoe_gen.pipeline import usable_cpus
 from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import feasible
@@ -43,7 +43,7 @@ def favourites(
         MonomoeError: as `favourite`.
     """
     find = partial(favourite, device=device, tokens=tokens, token_tile=token_tile, variant=variant)
-    workers = min(len(shapes), os.cpu_count() or 1)
+    workers = min(len(shapes), usable_cpus())
     if workers < 2:
         return {shape.name: find(shape) for shape in shapes}
     context = multiprocessing.get_context("spawn")

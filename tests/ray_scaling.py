@@ -79,8 +79,7 @@ def search_seconds(
         every = [one, *(dataclasses.replace(one, sandbox=box) for box in boxes[1:])]
         stub = partial(compiled, COMPILE_S if compilers else 0.0)
         opened.enter_context(mock.patch.object(campaign, "compile_source", stub))
-        opened.enter_context(mock.patch.object(tune.os, "cpu_count", lambda: 1 + (compilers or 8)))
-        opened.enter_context(mock.patch.object(tune, "COMPILERS", compilers or 8))
+        opened.enter_context(mock.patch.object(tune, "preparers", lambda gpus: compilers or 8))
         search = Search(candidates, plan.tokens, 0, (), plan.sampler)
         began = time.monotonic()
         measured, _ = tune._search(every, search, math.inf, threading.Event(), print)

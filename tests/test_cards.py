@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import test_tune
@@ -97,6 +98,16 @@ def test_cards_share_the_queue_and_the_database(bench: Bench) -> None:
     others = [r for r in bench.records() if r.stage != "screen"]
     assert {r.env["uuid"] for r in others} == {"GPU-a"}, "finalists are compared on one card"
     assert not any("cards differ" in text for text in bench.said)
+
+
+def test_compilers_are_as_many_as_all_cards_want(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = mock.Mock(wraps=tune.prepared_ahead)
+    monkeypatch.setattr(tune, "prepared_ahead", ahead)
+    monkeypatch.setattr(tune, "preparers", lambda gpus: 10 + gpus)
+    run(bench, Card("GPU-a"), Card("GPU-b"))
+    assert [call.args[1] for call in ahead.call_args_list] == [12]
 
 
 def test_a_spread_between_cards_is_reported(bench: Bench) -> None:

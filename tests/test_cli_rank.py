@@ -9,6 +9,7 @@ import pytest
 from monomoe_gen import cli, tuning_db
 from monomoe_gen.cost import estimate
 from monomoe_gen.device import DEFAULT, KNOWN
+from monomoe_gen.render import render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
@@ -94,6 +95,26 @@ def test_predictions_are_compared_with_screened_medians(
     assert found["ratio"] == pytest.approx(0.5, rel=1e-3)
     assert found["error"] == pytest.approx(0.693, rel=1e-2)
     assert found["regret"] == 0
+
+
+def test_times_of_older_sources_step_back_for_present_ones(
+    database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For one token three schedules were timed again, for two none."""
+    for schedule in OTHERS:
+        tuning_db.append(database, record(schedule, 5.0))
+        tuning_db.append(database, record(schedule, 9.0, tokens=2))
+    for schedule in OTHERS[:3]:
+        now = render(KernelSpec(SHAPE, schedule)).sources_hash
+        us = estimate(KernelSpec(SHAPE, schedule), 1).us
+        tuning_db.append(database, record(schedule, us, sources_hash=now))
+    assert cli.run(["rank", "--model", MODEL, "--recorded", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    found = {row["tokens"]: row for row in json.loads(out)}
+    assert {n: row["schedules"] for n, row in found.items()} == {1: 3, 2: len(OTHERS)}
+    assert found[1]["ratio"] == pytest.approx(1)
+    assert f"{MODEL}: times of older sources left out: {len(OTHERS)}; " in err
+    assert "older times count at 2 tokens, where the present sources have none" in err
 
 
 def test_without_records_there_are_predictions_only(

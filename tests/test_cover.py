@@ -1,6 +1,7 @@
 """Objectives, and few kernels for many cells."""
 
 import json
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from monomoe_gen import cli, cover, objective, tuning_db
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.objective import Objective
-from monomoe_gen.schedule import Schedule
+from monomoe_gen.render import render
+from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
 from monomoe_gen.tuning_db import Record, Time
@@ -133,3 +135,23 @@ def test_the_command(
     assert one["worst_regret"] == pytest.approx(0.1) and one["mean_regret"] == pytest.approx(0.05)
     assert (two["kernels"], two["worst_regret"], two["us"]) == (2, 0, 25.0)
     assert "uniform with 2, 3, 4, 5, 6, 7 tokens" in err and "zipf with 1, 2" in err
+
+
+def test_older_times_count_in_cells_without_present_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A was timed again under uniform routing alone; B was faster there before."""
+    monkeypatch.setattr(tuning_db, "tuning_db_dir", lambda: tmp_path)
+    path = tuning_db.database_path(DEFAULT, MODEL)
+    now = render(KernelSpec(load_shape(MODEL), A)).sources_hash
+    again = replace(record(A, 1, 12), sources_hash=now)
+    zipf = [record(A, 1, 14, "zipf"), record(B, 1, 13, "zipf")]
+    for item in (record(A, 1, 10), record(B, 1, 9), again, *zipf):
+        tuning_db.append(path, item)
+    assert cli.run(["cover", "--model", MODEL, "--kernels", "1", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)
+    assert row["schedules"] == A.id and row["worst_cell"] == "1 zipf"
+    assert row["mean_regret"] == pytest.approx((14 / 13 - 1) / 3)
+    assert "uniform: times of older sources left out: 2" in err
+    assert "zipf: older times count at 1 tokens" in err

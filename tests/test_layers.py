@@ -22,7 +22,7 @@ LAYERS = (
     ("rules", "reference", "weights", "tuning_db", "search", "cost", "trace", "variant"),
     ("regress", "sass", "noise", "history", "ci", "winner", "t4", "objective", "ordered"),
     ("space", "render", "ranking", "perfetto", "trace_summary", "workload", "checkpoint"),
-    ("trace_format",),
+    ("trace_format", "present"),
     (
         "compile",
         "kernel",

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monomoe_gen import ledger as module
-from monomoe_gen import tuning_db
+from monomoe_gen import present, tuning_db
 from monomoe_gen.ledger import Ledger
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import load_shape
@@ -45,7 +44,7 @@ def record(schedule: Schedule, tokens: int, us: float | None = None, **changes: 
 @pytest.fixture
 def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
     source = dataclasses.make_dataclass("Source", ["sources_hash"])(TODAY)
-    monkeypatch.setattr(module, "render", lambda spec: source)
+    monkeypatch.setattr(present, "render", lambda spec: source)
     return Ledger(SHAPE, (1, 8), 8, "uniform", None)
 
 

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from monomoe_gen import pipeline
 from monomoe_gen.interrupt import stop_on_interrupt
-from monomoe_gen.pipeline import prepared_ahead
+from monomoe_gen.pipeline import prepared_ahead, preparers, usable_cpus
 
 
 class Source:
@@ -89,3 +90,36 @@ def test_another_thread_cannot_be_interrupted() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "threads"),
+    [
+        (1, 1, 1),
+        (2, 1, 1),
+        (4, 1, 2),
+        (16, 1, 14),  # one CPU for the tuner, one for the worker of the GPU
+        (128, 1, 16),
+        (16, 2, 13),
+        (128, 8, 119),
+        (192, 8, 128),
+        (32, 64, 16),  # GPUs of a cluster: their workers are on other hosts
+        (1, 8, 1),
+    ],
+)
+def test_compilers_leave_cpus_to_the_gpus(
+    cpus: int, gpus: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "usable_cpus", lambda: cpus)
+    assert preparers(gpus) == threads
+
+
+def test_only_cpus_of_this_process_are_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "process_cpu_count", lambda: 12, raising=False)
+    assert usable_cpus() == 12
+    monkeypatch.delattr(os, "process_cpu_count")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3, 5}, raising=False)
+    assert usable_cpus() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert usable_cpus() == 64

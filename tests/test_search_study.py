@@ -17,6 +17,7 @@ from monomoe_gen.search import Search
 from monomoe_gen.search_study import STARTS, Curve, Study
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.space import feasible
+from monomoe_gen.tuning_db import Time
 
 MODEL = "qwen3.5-35b"
 SHAPE = load_shape(MODEL)
@@ -111,15 +112,21 @@ def test_the_command_prints_stores_and_plots(
     copy = tmp_path / DEFAULT / records.name
     copy.parent.mkdir()
     copy.write_bytes(records.read_bytes())
+    known = next(r for r in tuning_db.read(copy) if r.time_us and r.token_tile == 8)
+    absurd = {"time_us": Time(0.1, 0.1, 0.1, 20), "sources_hash": "0" * 64}
+    for n in (1, 2, 4, 8):
+        tuning_db.append(copy, replace(known, stage="screen", tokens=n, **absurd))
     monkeypatch.setattr(tuning_db, "tuning_db_dir", lambda: tmp_path)
     monkeypatch.setattr(search_study, "tuning_db_dir", lambda: tmp_path)
     page = tmp_path / "study.html"
     arguments = ["search-study", "--model", MODEL, "--seeds", "2", "--trials", "8", "--store"]
     arguments += ["--sampler", "exhaustive", "-o", str(page), "--format", "json"]
     assert cli.run(arguments) == 0
-    rows = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    rows = json.loads(out)
     assert [(r["sampler"], r["start"]) for r in rows] == [("exhaustive", s) for s in STARTS]
-    assert rows[0]["8"] <= rows[1]["8"]
+    assert rows[0]["8"] <= rows[1]["8"] < 100, "older sources count"
+    assert "times of older sources left out: " in err
     (kept,) = search_study.read(tmp_path / DEFAULT / search_study.FILE)
     assert kept.schedules > 500 and kept.feasible == len(SPACE)
     assert f"Samplers, {MODEL}" in page.read_text(encoding="utf-8")

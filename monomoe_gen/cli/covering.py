@@ -16,6 +16,7 @@ from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
     from monomoe_gen.cover import Cover, Times
+    from monomoe_gen.tuning_db import Record
 
 FORMATS = {"worst_regret": ".2%", "mean_regret": ".2%", "us": ".2f"}
 
@@ -46,13 +47,23 @@ def cover(
     A cell is a token count and a routing pattern. The regret of a set is how much slower its best
     member is than the fastest schedule recorded in the cell; sets have the least worst regret, then
     the least mean by the weights of the objective. Cells without records are named and left out.
+    Times of older sources count only in cells where the present ones have none.
     """
     from monomoe_gen import cover as covers
-    from monomoe_gen import tuning_db
+    from monomoe_gen import ranking, tuning_db
+    from monomoe_gen.present import Present
 
     wanted = objective or OBJECTIVE
     records = tuning_db.read(tuning_db.database_path(device.slug, shape.name))
-    times = covers.recorded(records, wanted, token_tile)
+    present = Present(shape)
+    counting: list[Record] = []
+    for routing in dict.fromkeys(routing for _, routing in wanted.weights):
+        tokens = [n for n, r in wanted.weights if r == routing]
+        newest = present.newest(ranking.timed(records, tokens, token_tile, routing))
+        if newest.remark:
+            say(f"{shape.name}, {routing}: {newest.remark}")
+        counting += newest.records
+    times = covers.recorded(counting, wanted, token_tile)
     if times is None:
         raise MonomoeError(
             f"no schedule of {shape.name} is recorded in these cells for kernels of {token_tile} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -53,21 +54,30 @@ def rank(
     """Rank all schedules by an analytic cost model, without a GPU.
 
     Prints the schedules predicted to be fastest, the predicted microseconds by phase, and the
-    recorded median where there is one. `tune` measures these first.
+    recorded median where there is one. `tune` measures these first. Times of older sources count
+    only at token counts where the present ones have none.
     """
     if max(tokens) > token_tile:
         raise click.UsageError(f"{max(tokens)} tokens need a larger --token-tile")
-    records = _records(shape, device)
+    records = _records(shape, device, tokens, token_tile)
     if recorded:
         print_rows(_agreement(shape, tokens, token_tile, records), form, AGREEMENT)
     else:
         print_rows(_ranked(shape, tokens, token_tile, top, device, records), form, US)
 
 
-def _records(shape: Shape, device: Device) -> list[Record]:
-    from monomoe_gen import tuning_db
+def _records(
+    shape: Shape, device: Device, tokens: tuple[int, ...], token_tile: int
+) -> Sequence[Record]:
+    """Those that count; says how many do not."""
+    from monomoe_gen import ranking, tuning_db
+    from monomoe_gen.present import Present
 
-    return tuning_db.read(tuning_db.database_path(device.slug, shape.name))
+    records = tuning_db.read(tuning_db.database_path(device.slug, shape.name))
+    newest = Present(shape).newest(ranking.timed(records, tokens, token_tile))
+    if newest.remark:
+        say(f"{shape.name}: {newest.remark}")
+    return newest.records
 
 
 def _ranked(
@@ -76,7 +86,7 @@ def _ranked(
     token_tile: int,
     top: int,
     device: Device,
-    records: list[Record],
+    records: Sequence[Record],
 ) -> list[dict[str, Any]]:
     from monomoe_gen import cost, ranking
 
@@ -103,7 +113,7 @@ def _ranked(
 
 
 def _agreement(
-    shape: Shape, tokens: tuple[int, ...], token_tile: int, records: list[Record]
+    shape: Shape, tokens: tuple[int, ...], token_tile: int, records: Sequence[Record]
 ) -> list[dict[str, Any]]:
     from monomoe_gen import ranking
 

@@ -55,16 +55,20 @@ def search_study(
     Searches the records as `tune` would search the GPU and prints by how many per cent the best
     schedule found is slower than the best recorded one, after n trials: the mean over token counts
     and seeds, and the worst seed at the end. As good as the records: an exhaustive run tells most.
+    Times of older sources count only at token counts where the present ones have none.
     """
+    from monomoe_gen import ranking, tuning_db
     from monomoe_gen import search_study as studies
-    from monomoe_gen import tuning_db
+    from monomoe_gen.present import Present
     from monomoe_gen.space import feasible
 
     if max(tokens) > TILE:
         raise click.UsageError(f"records of more than {TILE} tokens are not studied")
-    times = studies.recorded_times(
-        tuning_db.read(tuning_db.database_path(device.slug, shape.name)), tokens, TILE
-    )
+    records = tuning_db.read(tuning_db.database_path(device.slug, shape.name))
+    newest = Present(shape).newest(ranking.timed(records, tokens, TILE))
+    if newest.remark:
+        say(f"{shape.name}: {newest.remark}")
+    times = studies.recorded_times(newest.records, tokens, TILE)
     names = names or studies.USUAL
     with progress("searching", studies.steps(names, seeds)) as step:
         space = len(feasible(shape, device, TILE))

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from monomoe_gen.render import render
+from monomoe_gen.present import Present
 from monomoe_gen.report import Result
 from monomoe_gen.schedule import Geometry, KernelSpec, Schedule
 from monomoe_gen.search_study import Study
@@ -47,18 +47,12 @@ class ModelData:
     study: Study | None = None
 
     @cached_property
-    def _present(self) -> frozenset[str]:
-        """The hashes of what the templates give today for every schedule of the records."""
-        specs = {self._spec(record) for record in self.records}
-        return frozenset(render(spec).sources_hash for spec in specs)
-
-    def is_current(self, record: Record) -> bool:
-        """Whether the templates still give the sources that were measured."""
-        return record.sources_hash in self._present
+    def present(self) -> Present:
+        return Present(self.shape)
 
     def winners(self, routing: str) -> dict[int, Record]:
         """The winning record of each token count under ``routing``."""
-        present = winners(self.records, routing, self.is_current)
+        present = winners(self.records, routing, self.present.has)
         chosen = {**winners(self.records, routing), **present}
         return {tokens: winner.record for tokens, winner in chosen.items()}
 
@@ -68,27 +62,28 @@ class ModelData:
         return self.winners(UNIFORM)
 
     @cached_property
-    def validated(self) -> dict[int, Sequence[Record]]:
+    def validated(self) -> Mapping[int, Sequence[Record]]:
         """By token count, the records that say how exact their kernels are."""
-        found = _by_tokens(r for r in self.records if r.errors)
-        return {tokens: self._newest(records) for tokens, records in found.items()}
+        found: dict[int, list[Record]] = {}
+        for record in self.present.newest(r for r in self.records if r.errors).records:
+            found.setdefault(record.tokens, []).append(record)
+        return found
 
     @cached_property
     def points(self) -> dict[int, list[Point]]:
         """By token count, the screened schedules in the order in which they were measured."""
         found: dict[int, dict[Schedule, Point]] = {}
-        screened = _by_tokens(
+        screened = (
             r
             for r in self.records
             if r.stage == "screen" and r.routing == UNIFORM and r.time_us and r.floor_us
         )
-        for records in screened.values():
-            for r in self._newest(records):
-                assert r.time_us and r.floor_us
-                point = Point(
-                    Schedule.from_dict(r.schedule), r.time_us.median, r.time_us.median / r.floor_us
-                )
-                found.setdefault(r.tokens, {})[point.schedule] = point
+        for r in self.present.newest(screened).records:
+            assert r.time_us and r.floor_us
+            point = Point(
+                Schedule.from_dict(r.schedule), r.time_us.median, r.time_us.median / r.floor_us
+            )
+            found.setdefault(r.tokens, {})[point.schedule] = point
         return {tokens: list(points.values()) for tokens, points in sorted(found.items())}
 
     @cached_property
@@ -131,21 +126,8 @@ class ModelData:
         }
 
     def geometry(self, record: Record) -> Geometry:
-        return self._spec(record).geometry
-
-    def _spec(self, record: Record) -> KernelSpec:
-        return KernelSpec(self.shape, Schedule.from_dict(record.schedule), record.token_tile)
-
-    def _newest(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Those of the present sources, all if there are none."""
-        return [r for r in records if self.is_current(r)] or records
-
-
-def _by_tokens(records: Iterable[Record]) -> dict[int, list[Record]]:
-    found: dict[int, list[Record]] = {}
-    for record in records:
-        found.setdefault(record.tokens, []).append(record)
-    return found
+        schedule = Schedule.from_dict(record.schedule)
+        return KernelSpec(self.shape, schedule, record.token_tile).geometry
 
 
 def terabytes_per_second(

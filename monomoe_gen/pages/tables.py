@@ -138,7 +138,7 @@ def provenance(data: ModelData) -> list[Row]:
 
 def _kernel(data: ModelData, record: Record) -> str:
     binary = f"cubin {record.binary.text_hash[:16]}" if record.binary else "no cubin"
-    state = "the present sources" if data.is_current(record) else "OLDER sources: tune again"
+    state = "the present sources" if data.present.has(record) else "OLDER sources: tune again"
     return f"sources {record.sources_hash[:16]} ({state}), {binary}"
 
 
