@@ -27,8 +27,8 @@ MOST_SUBSETS = 500_000  # that are all looked at
 class Times:
     """Recorded medians: us ``[schedules, cells]``, the least of each cell over all schedules.
 
-    ``missing`` are cells of the objective without a record. ``schedules`` were measured in all the
-    others, ``weights`` are the objective's over those, summing to 1.
+    ``missing`` are cells of the objective that were not searched. ``schedules`` were measured in
+    all the others, ``weights`` are the objective's over those, summing to 1.
     """
 
     schedules: tuple[Schedule, ...]
@@ -56,13 +56,15 @@ class Cover:
 def recorded(records: Sequence[Record], objective: Objective, token_tile: int) -> Times | None:
     """What the records say about the cells of ``objective``; None if no schedule is in all cells.
 
-    A cell counts as soon as one schedule was timed in it.
+    A cell counts if a schedule was screened in it: where only finalists were timed, there is little
+    to choose from.
     """
     found: dict[Cell, Mapping[Schedule, float]] = {
         cell: medians(records, cell[0], token_tile, cell[1]) for cell in objective.weights
     }
-    cells = tuple(cell for cell, times in found.items() if times)
-    missing = tuple(cell for cell, times in found.items() if not times)
+    screened = {(r.tokens, r.routing) for r in records if r.stage == "screen"}
+    cells = tuple(cell for cell, times in found.items() if times and cell in screened)
+    missing = tuple(cell for cell in found if cell not in cells)
     everywhere = set.intersection(*(set(found[cell]) for cell in cells)) if cells else set()
     if not everywhere:
         return None

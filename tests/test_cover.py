@@ -120,6 +120,19 @@ def test_cells_without_records_are_named_and_left_out() -> None:
     assert cover.recorded([], wanted, 8) is None
 
 
+def test_cells_of_finalists_are_left_out() -> None:
+    """Finals time few schedules under other routings, and others at each token count."""
+    records = [record(s, n, 10.0 + i) for i, s in enumerate(SPACE[:5]) for n in (1, 8)]
+    finals = [record(A, 1, 10.0, "zipf"), record(B, 1, 9.0, "zipf"), record(C, 8, 50.0, "zipf")]
+    finals = [replace(r, stage="final") for r in finals]
+    wanted = Objective.mixture({1: 1, 8: 1}, {"uniform": 1, "zipf": 1})
+    times = cover.recorded([*records, *finals], wanted, 8)
+    assert times and set(times.schedules) == set(SPACE[:5])
+    assert times.missing == ((1, "zipf"), (8, "zipf"))
+    times = cover.recorded([*records, *finals, record(C, 1, 8.0, "zipf")], wanted, 8)
+    assert times and times.schedules == (A, B, C) and times.missing == ((8, "zipf"),)
+
+
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,8 +46,9 @@ def cover(
 
     A cell is a token count and a routing pattern. The regret of a set is how much slower its best
     member is than the fastest schedule recorded in the cell; sets have the least worst regret, then
-    the least mean by the weights of the objective. Cells without records are named and left out.
-    Times of older sources count only in cells where the present ones have none.
+    the least mean by the weights of the objective. Cells without records, or with those of
+    finalists only, are named and left out. Times of older sources count only in cells where the
+    present ones have none.
     """
     from monomoe_gen import cover as covers
     from monomoe_gen import ranking, tuning_db
@@ -71,7 +72,7 @@ def cover(
         )
     say(f"{len(times.schedules)} schedules are recorded in all of {_names(times.cells)}")
     if times.missing:
-        say(f"no records, left out: {_names(times.missing)}")
+        say(f"not searched, left out: {_names(times.missing)}")
     found = []
     for count in range(1, kernels + 1):
         found.append(covers.cover(times.regret, times.weights, count))
