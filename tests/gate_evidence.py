@@ -240,13 +240,14 @@ def without_hint(source: Source) -> Source:
 
 
 def one_stage_fewer(spec: KernelSpec, device: Device) -> KernelSpec | None:
-    """The kernel with one stage fewer in flight where it has most; None if that is not legal."""
+    """The kernel with one stage fewer in flight, where it has most if that is legal, or None."""
     old = spec.schedule
-    name = "d_up" if old.d_up >= old.d_down else "d_down"
-    schedule = dataclasses.replace(old, **{name: getattr(old, name) - 1})
-    if violations(spec.shape, schedule, device, spec.token_tile):
-        return None
-    return dataclasses.replace(spec, schedule=schedule)
+    depths = {"d_up": old.d_up, "d_down": old.d_down}
+    for name in sorted(depths, key=depths.__getitem__, reverse=True):
+        schedule = dataclasses.replace(old, **{name: depths[name] - 1})
+        if not violations(spec.shape, schedule, device, spec.token_tile):
+            return dataclasses.replace(spec, schedule=schedule)
+    return None
 
 
 def _changed(source: Source, name: str, change: Callable[[str], str]) -> Source:
