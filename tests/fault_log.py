@@ -167,7 +167,7 @@ def measure(
     good = binary_of(None, spec, device)
     asked = jobs.measure(
         spec,
-        jobs.image(good, spec.schedule.grid),
+        jobs.image(good, spec),
         (TOKENS,),
         "uniform",
         validate=False,

@@ -255,7 +255,7 @@ def put(*places: Any) -> Callable[[Values], None]:
         (repeat, "ctas[1].cta: CTA "),
         (put("ctas", []), "ctas: must have at least one"),
         (put("schedule", "grid", 4), "schedule: g4-"),
-        (put("schedule", "k_up", 100), "schedule: g128-u64x100x4-"),
+        (put("schedule", "k_up", 100), "schedule: g128-u64x100x"),
         (put("schedule", "g_down", 10**9), "schedule: g128-"),
         (put("schedule", "grid", 10**9), "schedule: g1000000000-"),
         (put("schedule", "d_up", 10**9), "schedule: g128-"),
@@ -297,7 +297,7 @@ def test_an_edited_launch_is_refused_and_nothing_drawn(
         read_timelines([path], [])
 
 
-@pytest.mark.parametrize("larger", [{"grid": 188}, {"d_up": 16, "d_down": 12}])
+@pytest.mark.parametrize("larger", [{"grid": 188}, {"k_up": 1024, "d_up": 16, "d_down": 12}])
 def test_a_launch_on_a_larger_gpu_than_the_known_ones_is_drawn(
     larger: dict[str, int], tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from monomoe_gen import dispatch, tuning_db, validation_report
+from monomoe_gen import dispatch, objective, tuning_db, validation_report
 from monomoe_gen.device import KNOWN, Device
 from monomoe_gen.ledger import Ledger
 from monomoe_gen.paths import data_dir
@@ -54,7 +54,8 @@ def test_the_table_has_the_winners_that_tune_tells_of(device: Device) -> None:
         tile = table.kernel(entry).token_tile
         cells.setdefault((entry.model, tile, entry.variant), {})[entry.tuned_at] = entry
     for (model, tile, variant), entries in cells.items():
-        ledger = Ledger(load_shape(model), tuple(entries), tile, "uniform", None, variant)
+        weights = objective.DEFAULT.routings
+        ledger = Ledger(load_shape(model), tuple(entries), tile, "uniform", None, variant, weights)
         ledger.load(tuning_db.read(tuning_db.database_path(device.slug, model)))
         told = {n: winner.record.schedule for n, winner in ledger.winners().items()}
         assert told == {n: table.kernel(e).schedule.to_dict() for n, e in entries.items()}
