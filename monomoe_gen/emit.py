@@ -23,12 +23,13 @@ from monomoe_gen.device import Device
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
 from monomoe_gen.errors import DatabaseError, MonomoeError
 from monomoe_gen.files import write_atomically
+from monomoe_gen.objective import DEFAULT
 from monomoe_gen.render import Source, render
 from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
 from monomoe_gen.variant import USUAL, Variant
-from monomoe_gen.winner import Winner, winners
+from monomoe_gen.winner import Winner, overlooked, winners
 
 Done = Callable[[str], object]
 """Called with the id of each kernel as it has been compiled."""
@@ -78,7 +79,8 @@ def emit(
     models stay. So do entries whose records speak of older sources: they are named in the notes.
     A folder that has lost its table is rebuilt for every recorded model. One emission at a time
     works in a folder; another one waits.
-    `weights` of routings make their mixture decide, not uniform routing alone (see `winners`).
+    `weights` of routings make their mixture decide (see `winners`), by default those of
+    `objective.DEFAULT`.
     `database` and `folder` default to ``tuning_db`` and ``generated/<gpu>`` of `paths.home`.
 
     Raises:
@@ -90,7 +92,7 @@ def emit(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _alone_in(folder):
-            return _emit(device, models, database, folder, weights, done)
+            return _emit(device, models, database, folder, weights or DEFAULT.routings, done)
     finally:
         if not any(folder.iterdir()):
             folder.rmdir()
@@ -185,14 +187,21 @@ def _choose(
     for record in tuning_db.latest_of(records):
         if record.time_us:
             timed.setdefault(Variant.of(record), set()).add(record.tokens)
+
+    def valid(record: Record) -> bool:
+        return record.sources_hash == source_of(record).sources_hash
+
     for variant, counts in sorted(timed.items()):
-        best = winners(
-            records,
-            valid=lambda record: record.sources_hash == source_of(record).sources_hash,
-            variant=variant,
-            weights=weights,
-        )
+        best = winners(records, valid=valid, variant=variant, weights=weights)
         which = "" if variant == USUAL else f", {variant}"
+        for tokens, record in overlooked(records, best, weights, valid, variant).items():
+            assert record.time_us
+            notes.append(
+                f"{model}, {tokens} tokens{which}: {Schedule.from_dict(record.schedule).id} took "
+                f"{record.time_us.median:.2f} us in finals under uniform routing, less than the "
+                f"winner, but was not timed under {', '.join(weights)}, which decide; run "
+                f"`monomoe-gen tune --model {model}{variant.options}` on the GPU"
+            )
         for tokens in sorted(counts - set(best)):
             notes.append(
                 f"{model}, {tokens} tokens{which}: every record is of older sources, the entry is "

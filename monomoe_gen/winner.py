@@ -94,6 +94,35 @@ def winners(
     return chosen
 
 
+def overlooked(
+    records: Iterable[Record],
+    chosen: Mapping[int, Winner],
+    weights: Mapping[str, float],
+    valid: Callable[[Record], bool],
+    variant: Variant = USUAL,
+    routing: str = "uniform",
+) -> dict[int, Record]:
+    """By token count the fastest finalist under ``routing`` that lacks one of the ``weights``.
+
+    Only where it is clearly faster under ``routing`` than the winner that the ``weights`` have
+    ``chosen``.
+    """
+    every = [record for record in records if Variant.of(record) == variant]
+    spread = run_to_run(r for r in every if r.routing == routing)
+    finals = {r.candidate: r for r in latest_of(every, routing) if r.time_us and r.stage == "final"}
+    mixed = {record.candidate for record in _mixed(finals, every, weights)}
+    rest = _by_tokens(r for r in finals.values() if r.candidate not in mixed)
+    found = {}
+    for n, winner in chosen.items():
+        best = next((r for r in rest.get(n, []) if valid(r)), None)
+        if best is None or winner.record.candidate not in mixed:
+            continue
+        assert best.time_us and winner.record.time_us
+        if interval(best.time_us, spread)[1] < interval(winner.record.time_us, spread)[0]:
+            found[n] = best
+    return found
+
+
 def _by_tokens(records: Iterable[Record]) -> dict[int, list[Record]]:
     """The best first."""
     found: dict[int, list[Record]] = {}

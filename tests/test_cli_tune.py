@@ -136,8 +136,11 @@ def test_an_objective_says_what_to_tune_for(
         ((2, 8), "uniform", {"zipf": 0.2, "uniform": 0.8}),
         (tuple(range(1, 9)), "uniform", default),
         ((1, 2, 4, 8), "uniform", {}),
-        ((1, 2, 4, 8), "uniform", {}),
+        ((1, 2, 4, 8), "uniform", default),
     ]
+    capsys.readouterr()
+    assert cli.run(["tune", "--model", MODEL, "--routing", "zipf"]) == 0
+    assert "times under zipf routing alone are recorded, but do not" in capsys.readouterr().err
 
 
 def test_all_gpus_take_part(monkeypatch: pytest.MonkeyPatch, plans: list[Plan]) -> None:

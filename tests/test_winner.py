@@ -9,7 +9,7 @@ from monomoe_gen import tuning_db, winner
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.tuning_db import Record, Time
 from monomoe_gen.variant import Variant
-from monomoe_gen.winner import interval, run_to_run, winners
+from monomoe_gen.winner import interval, overlooked, run_to_run, winners
 
 SCHEDULE = Schedule(grid=132, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=8, d_down=8)
 
@@ -203,3 +203,17 @@ def test_a_finalist_that_lacks_a_routing_of_the_mixture_does_not_win() -> None:
     assert depth(winners([*part, *whole[:1]], weights=WEIGHTS)[1]) == 8, "none is complete"
     current = winners(records, weights=WEIGHTS, valid=lambda r: r.schedule["d_up"] != 4)
     assert depth(current[1]) == 8, "none that is valid is complete"
+
+
+def test_a_faster_finalist_that_lacks_a_routing_is_told() -> None:
+    def told(*others: Record) -> dict[int, Record]:
+        records = [*repeated(0.0005), *finalist(4, uniform=10.5, zipf=10.0, same=7.0), *others]
+        return overlooked(records, winners(records, weights=WEIGHTS), WEIGHTS, lambda r: True)
+
+    (fast,) = finalist(8, uniform=9.0)
+    assert told(fast) == {1: fast}
+    assert told(*finalist(8, uniform=10.499)) == {}, "it cannot be told apart"
+    assert told(record(5.0)) == {}, "it was only screened"
+    assert told(*finalist(8, uniform=9.0, zipf=20.0, same=20.0)) == {}, "the mixture decided"
+    alone = [*repeated(0.0005), fast]
+    assert overlooked(alone, winners(alone, weights=WEIGHTS), WEIGHTS, lambda r: True) == {}

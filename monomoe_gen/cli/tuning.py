@@ -64,8 +64,9 @@ FORMATS = dict.fromkeys(("time_us", "low_us", "high_us", "floor_us", "ratio"), "
 @objective_option(
     "Tune for the token counts of this objective, time finalists under all its routing patterns "
     "and let the weighted mean of their times decide; the search itself is for uniform routing. "
-    "Default: the patterns of `default` with the counts of --tokens, but with --routing or "
-    "--routing-trace that routing alone."
+    "Default: the patterns of `default` with the counts of --tokens; with --routing or "
+    "--routing-trace finalists are timed under that routing alone, which the dispatch table does "
+    "not take."
 )
 @variant_options
 @click.option(
@@ -178,7 +179,7 @@ def tune(
     if ray_address and executor != "ray":
         raise click.UsageError("--ray-address is for --executor ray")
     alone = given_options("routing", "trace_file")
-    weights = {} if alone or screen_only else routing_weights(objective)
+    weights = {} if alone else routing_weights(objective)
     if objective:
         refuse_beside("--objective", "tokens", "routing", "trace_file")
         if screen_only:
@@ -193,6 +194,11 @@ def tune(
             raise click.UsageError("--routing-trace is of one model: give exactly one --model")
         routing = captured_routing(trace_file, shapes[0])
         say(f"captured routing, recorded as {routing}")
+    if routing != "uniform":
+        say(
+            f"times under {routing} routing alone are recorded, but do not enter the dispatch "
+            "table, which an objective decides"
+        )
     if budget_s is None and trials is None and from_winners is None:
         budget_s = DEFAULT_BUDGET_S
     plans = [
