@@ -15,7 +15,7 @@ from monomoe_gen.cli.gate_setup import blocks_option, tokens_option
 from monomoe_gen.cli.options import models_option, routings_option
 from monomoe_gen.cli.output import format_option, print_json, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN, Device
-from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.errors import DatabaseError, EnvironmentProblem
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -140,16 +140,17 @@ def check(
         raise click.UsageError(f"--max-processes {cap} is less than --processes {processes}")
     writers = [(path, _writer(path)) for path in files]
     device, untimed = _device(no_gpu)
+    names = [shape.name for shape in shapes]
+    kernels, unreadable = _select(device, names, tokens or ())
+    untimed = untimed or unreadable
     if untimed and require_gpu:
         raise EnvironmentProblem(f"asked for times with --require-gpu: {untimed}")
     from monomoe_gen.gate import Plan
     from monomoe_gen.gate_report import Report
 
-    names = [shape.name for shape in shapes]
-    _select(device, names, tokens or ())
     threshold, noise = _threshold(device, delta, timed=not untimed)
     before = _table_of(baseline, device)
-    inspection = _inspect(device, before)
+    inspection = _inspect(device, before, kernels)
     run = None
     if not untimed:
         plan = Plan(processes, cap, blocks, threshold)
@@ -171,11 +172,19 @@ def exit_code(report: Report, fail_on: Sequence[str]) -> int | None:
     return next((code for name, code in CODES.items() if name in fail_on and name in found), None)
 
 
-def _select(device: Device, models: Sequence[str], tokens: Sequence[int]) -> None:
-    """Refuses, before anything is compiled or timed, what the table has nothing for."""
+def _select(device: Device, models: Sequence[str], tokens: Sequence[int]) -> tuple[int, str]:
+    """Refuses, before anything is compiled or timed, what the table has nothing for.
+
+    Returns how many kernels it has, and why nothing of it can be timed ("": it can).
+    """
     from monomoe_gen import candidates, dispatch
 
-    candidates.select(dispatch.load(dispatch.table_folder(device.slug)), models, tokens)
+    try:
+        table = dispatch.load(dispatch.table_folder(device.slug))
+    except DatabaseError:  # the inspection says which
+        return 0, "the dispatch table cannot be read"
+    candidates.select(table, models, tokens)
+    return len(table.kernels), ""
 
 
 def _writer(path: Path) -> Callable[[Report, Mapping[str, bool]], str]:
@@ -225,13 +234,12 @@ def _threshold(device: Device, percent: float | None, timed: bool) -> tuple[floa
     return regress.threshold(floor, None if percent is None else percent / 100), floor
 
 
-def _inspect(device: Device, baseline: Path | None) -> Inspection:
+def _inspect(device: Device, baseline: Path | None, kernels: int) -> Inspection:
     from monomoe_gen import dispatch
     from monomoe_gen.inspection import inspect
 
-    folder = dispatch.table_folder(device.slug)
-    with progress("compiling", len(dispatch.load(folder).kernels)) as step:
-        return inspect(device, folder, baseline, done=step)
+    with progress("compiling", kernels) as step:
+        return inspect(device, dispatch.table_folder(device.slug), baseline, done=step)
 
 
 def _table_of(baseline: Path | None, device: Device) -> Path | None:
