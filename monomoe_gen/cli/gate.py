@@ -12,7 +12,7 @@ import click
 from monomoe_gen.cli.gate_history import record, show_drift
 from monomoe_gen.cli.gate_setup import COMMANDS as SETUP
 from monomoe_gen.cli.gate_setup import blocks_option, tokens_option
-from monomoe_gen.cli.options import models_option, routings_option
+from monomoe_gen.cli.options import models_option, refuse_beside, routings_option
 from monomoe_gen.cli.output import format_option, print_json, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.errors import DatabaseError, EnvironmentProblem
@@ -35,6 +35,22 @@ CODES = {
     "inconclusive": UNDECIDED,
 }
 """What may fail a check, the most serious first, and its exit code."""
+
+BESIDE_HISTORY = (
+    "tokens",
+    "routings",
+    "baseline",
+    "delta",
+    "processes",
+    "cap",
+    "blocks",
+    "no_gpu",
+    "require_gpu",
+    "fail_on",
+    "files",
+    "no_record",
+)
+"""What says how to check, and so nothing about ``--history``."""
 
 PERCENT = click.FloatRange(min=0, min_open=True, max=50)
 
@@ -102,7 +118,9 @@ processes_option = click.option(
 )
 @click.option("--no-record", is_flag=True, help="Do not append to tuning_db/history.jsonl.")
 @click.option(
-    "--history", is_flag=True, help="Check nothing: look for slow drift in earlier checks."
+    "--history",
+    is_flag=True,
+    help="Check nothing: look for slow drift in earlier checks, of --model if that is given.",
 )
 @format_option
 def check(
@@ -132,15 +150,16 @@ def check(
     Exit codes: 6 wrong numbers, 3 something got worse (a kernel slower or larger, or generated/ not
     what the sources give), 5 environment, 4 undecided.
     """
+    names = [shape.name for shape in shapes]
     if history:
-        return WORSE if show_drift(form) else None
+        refuse_beside("--history", *BESIDE_HISTORY)
+        return WORSE if show_drift(form, names) else None
     if no_gpu and require_gpu:
         raise click.UsageError("--no-gpu and --require-gpu exclude each other")
     if cap < processes:
         raise click.UsageError(f"--max-processes {cap} is less than --processes {processes}")
     writers = [(path, _writer(path)) for path in files]
     device, untimed = _device(no_gpu)
-    names = [shape.name for shape in shapes]
     kernels, unreadable = _select(device, names, tokens or ())
     untimed = untimed or unreadable
     if untimed and require_gpu:
