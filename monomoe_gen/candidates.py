@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -108,18 +109,20 @@ def make_pairs(
     """The pairs of all cells, and the cells whose kernel does not compile, with the reason.
 
     ``models`` and ``tokens`` are as `select` takes them. ``baseline`` is the folder of a table;
-    what it lacks, or holds damaged, is no baseline.
+    what it lacks, or holds damaged, is no baseline. A database that cannot be read tells no clock.
 
     Raises:
         NoKernel: the table has nothing for a model and token count.
-        DatabaseError: a table or the database cannot be read.
+        DatabaseError: the table of the baseline cannot be read.
     """
     kernels = {r.kernel.id: r for r in rebuilt}
     before = dispatch.load(baseline)
     pairs: list[Pair] = []
     failed: dict[CellId, str] = {}
     for model, matches in select(table, models, tokens).items():
-        records = tuning_db.read(tuning_db.database_path(table.device.slug, model, database))
+        records: list[Record] = []
+        with suppress(DatabaseError):
+            records = tuning_db.read(tuning_db.database_path(table.device.slug, model, database))
         for count, match in matches.items():
             found = kernels[match.kernel.id]
             assert found.source.spec, "only operator kernels are dispatched"

@@ -185,8 +185,7 @@ def _records(path: Path) -> Check:
         shape = load_shape(path.stem)
         kernels, stale, known = _count(shape, records)
     except MonomoeError as error:
-        todo = "mend that line, or take it or the file away"
-        return Check("files", subject, "problem", str(error), todo)
+        return Check("files", subject, "problem", str(error), tuning_db.MEND)
     tune = f"`monomoe-gen tune --model {shape.name}` on the GPU"
     unfinished = tuning_db.unfinished(path)
     if unfinished:

@@ -30,10 +30,21 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copies under a temporary name, then renames; a ``target`` that appears meanwhile stays."""
+    """Copies under a temporary name, then renames; a ``target`` that appears meanwhile stays.
+
+    Raises:
+        OSError: about the first path that cannot be copied; then there is no ``target``.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name[:40]}.") as place:
-        made = shutil.copytree(source, Path(place) / target.name, copy_function=shutil.copyfile)
+        made = Path(place) / target.name
+        for path in (source, *sorted(source.rglob("*"))):
+            copy = made / path.relative_to(source)
+            try:
+                copy.mkdir() if path.is_dir() else shutil.copyfile(path, copy)
+            except OSError as error:
+                reason = f"cannot be copied to {target}: {error.strerror}"
+                raise OSError(error.errno, reason, str(path)) from error
         try:
             made.rename(target)
         except OSError as error:

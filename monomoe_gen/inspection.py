@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -60,12 +61,21 @@ def inspect(
     """Rebuilds every kernel of the table in ``folder`` and compares with it and with ``baseline``.
 
     ``baseline`` is the folder of another table, by default ``folder`` itself: what is committed.
+    A database that cannot be read is a remark about its model. Without a table in ``folder`` that
+    can be read, that is the only remark, and the table that is returned is empty.
 
     Raises:
-        DatabaseError: a table or the database cannot be read.
+        DatabaseError: the table of the baseline cannot be read.
         EnvironmentProblem: no usable NVRTC.
     """
-    table = dispatch.load(folder)
+    try:
+        table = dispatch.load(folder)
+    except DatabaseError as error:
+        message = str(error)
+        if (folder / dispatch.FILE).exists():
+            message += "; `monomoe-gen emit` makes it anew, once that file is away"
+        remark = Remark("files", "dispatch table", "stale", message)
+        return Inspection(Table(device, (), ()), (), (remark,))
     before = dispatch.load(baseline) if baseline else table
     rebuilt = tuple(rebuild(device, table, done))
     remarks = [_remark(f) for f in findings(device, table, rebuilt, folder, database)]
@@ -150,12 +160,13 @@ def _references(
 
 
 def _recorded_spills(device: Device, models: set[str], database: Path | None) -> dict[str, int]:
-    return {
-        record.binary.text_hash: record.binary.spill_bytes
-        for model in models
-        for record in tuning_db.read(tuning_db.database_path(device.slug, model, database))
-        if record.binary
-    }
+    """What the databases tell that can be read; `findings` names the others."""
+    spills: dict[str, int] = {}
+    for model in models:
+        with suppress(DatabaseError):
+            records = tuning_db.read(tuning_db.database_path(device.slug, model, database))
+            spills |= {r.binary.text_hash: r.binary.spill_bytes for r in records if r.binary}
+    return spills
 
 
 def _committed_source(folder: Path, kernel: Kernel) -> Source:

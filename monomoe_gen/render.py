@@ -11,11 +11,13 @@ source unchanged, under the name by which it is included.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from io import StringIO
 from pathlib import Path
 
 import jinja2
@@ -129,10 +131,13 @@ def hash_texts(texts: Mapping[str, str], own_hash: str = _NO_HASH) -> str:
     """SHA-256 over names and texts in order; `own_hash`, where quoted, counts as zeros."""
     digest = hashlib.sha256()
     for name, text in texts.items():
-        data = text.replace(own_hash, _NO_HASH).encode()
-        digest.update(f"{name} {len(data)}\n".encode())
-        digest.update(data)
+        digest.update(_hashed(name, text.replace(own_hash, _NO_HASH)))
     return digest.hexdigest()
+
+
+def _hashed(name: str, text: str) -> bytes:
+    data = text.encode()
+    return f"{name} {len(data)}\n".encode() + data
 
 
 def _render(
@@ -142,29 +147,66 @@ def _render(
     folder = templates or data_dir("templates")
     lines = [*provenance, f"sources {_NO_HASH}"]
     values = {**context, "provenance": lines, "sources_hash": _NO_HASH}
-    texts: dict[str, str] = {}
-    _collect(main, f"the folder {folder}", folder, values, texts)
-    sources_hash = hash_texts(texts)
-    return {n: t.replace(_NO_HASH, sources_hash) for n, t in texts.items()}, sources_hash
+    parts: dict[str, _Part] = {}
+    _collect(main, f"the folder {folder}", folder, values, parts)
+    digest = hashlib.sha256()
+    for part in parts.values():
+        digest.update(part.hashed)
+    sources_hash = digest.hexdigest()
+    texts = {
+        name: part.text.replace(_NO_HASH, sources_hash) if part.quotes else part.text
+        for name, part in parts.items()
+    }
+    return texts, sources_hash
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A text and what follows from it: what it includes, what is hashed, if it quotes the hash."""
+
+    text: str
+    includes: tuple[str, ...]
+    is_header: bool
+    hashed: bytes
+    quotes: bool
+
+
+def _part(name: str, text: str) -> _Part:
+    return _Part(
+        text,
+        tuple(_INCLUDE.findall(text)),
+        re.search(r"^#pragma once$", text, re.MULTILINE) is not None,
+        _hashed(name, text),
+        _NO_HASH in text,
+    )
+
+
+@lru_cache(maxsize=256)
+def _plain(name: str, content: bytes) -> _Part:
+    """The same headers enter every source of a space: each is looked at once."""
+    return _part(name, StringIO(content.decode(), newline=None).getvalue())
 
 
 def _collect(
-    name: str, asked_by: str, folder: Path, values: Mapping[str, object], texts: dict[str, str]
+    name: str, asked_by: str, folder: Path, values: Mapping[str, object], parts: dict[str, _Part]
 ) -> None:
-    """Adds `name` and, depth first, what it includes to `texts`."""
-    if name in texts:
-        return
-    if (folder / f"{name}.j2").is_file():
-        text = expand(folder, f"{name}.j2", values)
-    elif (folder / name).is_file():
-        text = (folder / name).read_text(encoding="utf-8")
+    """Adds `name`, which is not there, and, depth first, what it includes to `parts`."""
+    if os.path.isfile(f"{folder}/{name}.j2"):
+        part = _part(name, expand(folder, f"{name}.j2", values))
     else:
-        raise RenderError(f"{asked_by} includes {name}: {folder} has neither {name} nor {name}.j2")
-    if texts and not re.search(r"^#pragma once$", text, re.MULTILINE):
+        try:
+            with open(f"{folder}/{name}", "rb") as file:
+                part = _plain(name, file.read())
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise RenderError(
+                f"{asked_by} includes {name}: {folder} has neither {name} nor {name}.j2"
+            ) from None
+    if parts and not part.is_header:
         raise RenderError(f"{folder / name}: a header needs '#pragma once'")
-    texts[name] = text
-    for included in _INCLUDE.findall(text):
-        _collect(included, name, folder, values, texts)
+    parts[name] = part
+    for included in part.includes:
+        if included not in parts:
+            _collect(included, name, folder, values, parts)
 
 
 def expand(folder: Path, file: str, values: Mapping[str, object]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from itertools import product
 from math import log2
+from operator import itemgetter
 
 from monomoe_gen.device import Device
 from monomoe_gen.errors import InfeasibleSchedule
@@ -87,11 +88,13 @@ def _legal(shape: Shape, device: Device, token_tile: int) -> Iterator[Schedule]:
     """
     values = list(domain(shape, device).values())
     first = Schedule(*(choices[0] for choices in values))  # stands in for what is not chosen yet
-    names = list(first.to_dict())
-    due: list[list[tuple[Rule, tuple[int, ...], dict[tuple[int, ...], bool]]]] = [[] for _ in names]
+    names, defaults = list(first.to_dict()), tuple(first.to_dict().values())
+    due: list[list[tuple[Rule, Callable[[tuple[int, ...]], object], dict[object, bool]]]] = [
+        [] for _ in names
+    ]
     for rule in RULES:
-        places = tuple(names.index(name) for name in rule.parameters)
-        due[max(places)].append((rule, places, {}))
+        places = [names.index(name) for name in rule.parameters]
+        due[max(places)].append((rule, itemgetter(*places), {}))
 
     def extend(point: tuple[int, ...]) -> Iterator[Schedule]:
         depth = len(point)
@@ -106,13 +109,12 @@ def _legal(shape: Shape, device: Device, token_tile: int) -> Iterator[Schedule]:
     def holds(
         point: tuple[int, ...],
         rule: Rule,
-        places: tuple[int, ...],
-        known: dict[tuple[int, ...], bool],
+        parameters: Callable[[tuple[int, ...]], object],
+        known: dict[object, bool],
     ) -> bool:
-        key = tuple(point[i] for i in places)
+        key = parameters(point)
         if key not in known:
-            rest = tuple(first.to_dict().values())[len(point) :]
-            geometry = Geometry(shape, Schedule(*point, *rest), token_tile)
+            geometry = Geometry(shape, Schedule(*point, *defaults[len(point) :]), token_tile)
             known[key] = rule.holds(geometry, device)
         return known[key]
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     import pandas
 
 FORMAT = 1
+MEND = "mend that line, or take it or the file away"
+"""What to do about a file that `read` refuses."""
+
 _T = TypeVar("_T")
 Status = Literal[
     "ok", "infeasible", "compile_error", "launch_error", "wrong", "timeout", "unstable"

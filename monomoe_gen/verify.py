@@ -67,7 +67,8 @@ def verify(
     kernel has are always looked at.
 
     Bytes of a cubin are compared if the installed compiler is the recorded one. Entries are
-    compared with the records they came from, the C++ header with the table.
+    compared with the records they came from, the C++ header with the table. A model's database
+    that cannot be read is a finding, in place of those about its entries.
 
     Raises:
         DatabaseError: no table, or an unreadable one.
@@ -140,11 +141,15 @@ def _check_parts(
 ) -> list[Finding]:
     """About each kernel and each entry."""
     found = [_check_kernel(r.kernel, r.source, r.outcome, folder) for r in rebuilt]
-    records = {
-        model: tuning_db.read(tuning_db.database_path(device.slug, model, database))
-        for model in {entry.model for entry in table.entries}
-    }
-    return found + [_check_entry(entry, records[entry.model]) for entry in table.entries]
+    for model in sorted({entry.model for entry in table.entries}):
+        entries = [entry for entry in table.entries if entry.model == model]
+        try:
+            records = tuning_db.read(tuning_db.database_path(device.slug, model, database))
+        except DatabaseError as error:
+            found.append(Finding(f"records of {model}", "wrong", f"{error}; {tuning_db.MEND}"))
+            continue
+        found += [_check_entry(entry, records) for entry in entries]
+    return found
 
 
 def _check_whole(table: Table, folder: Path) -> list[Finding]:

@@ -14,6 +14,7 @@ from gate_worker import H200, Gpu, image
 
 from monomoe_gen import candidates, cli, device, dispatch, history, inspection, jobs, noise
 from monomoe_gen.candidates import CellId, Pair, Side
+from monomoe_gen.cli import gate
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import NoKernel
 from monomoe_gen.gate import CellResult, Run
@@ -282,6 +283,33 @@ def test_drift_in_the_history_is_something_worse(
     (series,) = json.loads(capsys.readouterr().out)
     assert (series["runs"], series["tokens"]) == (10, 1)
     assert series["in_all"].startswith("+")
+    assert cli.run(["check", "--history", "--model", SHAPE.name]) == 3
+    assert cli.run(["check", "--history", "--model", "toy"]) == 0
+    assert "has no timed checks of toy yet" in capsys.readouterr().err
+
+
+def test_history_goes_with_no_option_about_checking(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.json"
+    for option, *values in (
+        ["--tokens", "1"],
+        ["--routing", "zipf"],
+        ["--baseline", str(tmp_path)],
+        ["--delta", "2"],
+        ["--processes", "4"],
+        ["--max-processes", "16"],
+        ["--blocks", "2"],
+        ["--no-gpu"],
+        ["--require-gpu"],
+        ["--fail-on", "none"],
+        ["--write", str(report)],
+        ["--no-record"],
+    ):
+        assert cli.run(["check", "--history", option, *values]) == 2
+        assert f"give {option} or --history, not both" in capsys.readouterr().err
+    apart = {"shapes", "history", "form", *gate.BESIDE_HISTORY}
+    assert {parameter.name for parameter in gate.check.params} == apart, "each one is decided"
 
 
 def result(verdict: Verdict, message: str = "", high: float = 0.05) -> CellResult:

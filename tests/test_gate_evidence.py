@@ -139,6 +139,9 @@ def test_cells_are_judged_as_check_judges_them(
         ["summary", str(path), "--json", str(tmp_path / "gate.json"), "--plot", str(picture)]
     )
     assert "planted, REGRESSION (1)" in picture.read_text()
+    again = tmp_path / "again.svg"
+    study.main(["summary", str(path), "--plot", str(again)])
+    assert again.read_bytes() == picture.read_bytes() and "<dc:date>" not in again.read_text()
     everything, identical, *planted = json.loads((tmp_path / "gate.json").read_text())
     assert (everything["kind"], everything["cells"], everything["OK"]) == ("all", 3, 1.0)
     assert everything["most"] == pytest.approx(1 - 0.05 ** (1 / 3))

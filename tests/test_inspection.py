@@ -1,6 +1,7 @@
 """What `check` finds without a GPU, in a small project of its own with real compilations."""
 
 import dataclasses
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monomoe_gen import candidates, cubin_cache, dispatch, inspection, sass, tuning_db
+from monomoe_gen import candidates, cli, cubin_cache, dispatch, inspection, sass, tuning_db
 from monomoe_gen.compile import compile_source
 from monomoe_gen.device import KNOWN
 from monomoe_gen.dispatch import Table
@@ -23,6 +24,7 @@ from monomoe_gen.tuning_db import Binary, Record, Time
 
 H200 = KNOWN["nvidia-h200"]
 SCHEDULE = Schedule(grid=132, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=8, d_down=8)
+TOY_SCHEDULE = Schedule(grid=128, g_up=2, k_up=128, g_down=2, k_down=128, d_up=3, d_down=4)
 MODEL = "qwen3.5-35b"
 MAIN = """\
 // sources ${sources_hash}
@@ -53,12 +55,14 @@ class Place:
         (self.templates / "monomoe.cu.j2").write_text(MAIN)
         (self.templates / "body.cuh").write_text(BODY)
 
-    def emit(self, floor_us: float | None = 8.0) -> None:
-        binary = compile_source(render(KernelSpec(load_shape(MODEL), SCHEDULE)))
+    def emit(
+        self, floor_us: float | None = 8.0, model: str = MODEL, schedule: Schedule = SCHEDULE
+    ) -> None:
+        binary = compile_source(render(KernelSpec(load_shape(model), schedule)))
         record = Record(
             tokens=1,
             token_tile=8,
-            schedule=SCHEDULE.to_dict(),
+            schedule=schedule.to_dict(),
             sources_hash=binary.sources_hash,
             compiler=binary.compiler,
             status="ok",
@@ -72,8 +76,11 @@ class Place:
             binary=Binary(binary.registers, 0, binary.shared_bytes, binary.text_hash),
             env={"sm_clock_mhz": 1980},
         )
-        tuning_db.append(tuning_db.database_path(H200.slug, MODEL, self.database), record)
-        emit(H200, [MODEL], database=self.database, folder=self.folder)
+        tuning_db.append(self.records(model), record)
+        emit(H200, [model], database=self.database, folder=self.folder)
+
+    def records(self, model: str) -> Path:
+        return tuning_db.database_path(H200.slug, model, self.database)
 
     def inspect(self, baseline: Path | None = None) -> Inspection:
         return inspect(H200, self.folder, baseline, self.database)
@@ -144,6 +151,63 @@ def test_the_database_and_the_cubins_have_to_agree(place: Place) -> None:
     found = place.inspect()
     assert statuses(found)["files stale"] == 1
     assert one(found, "resources").message.startswith("not compared: ")
+
+
+@pytest.fixture
+def check(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[dict[str, str]]]:
+    """Runs `check` on the project: the rows of its inspection, as its report has them."""
+    monkeypatch.setattr(dispatch, "table_folder", lambda gpu: place.folder)
+    monkeypatch.setattr(tuning_db, "tuning_db_dir", lambda: place.database)
+    report = tmp_path / "report.json"
+
+    def run(*arguments: str, code: int) -> list[dict[str, str]]:
+        report.unlink(missing_ok=True)
+        assert cli.run(["check", "--no-gpu", "--write", str(report), *arguments]) == code
+        found: list[dict[str, str]] = json.loads(report.read_text())["inspection"]
+        return found
+
+    return run
+
+
+def test_a_bad_database_is_a_row_of_its_model_only(
+    place: Place, check: Callable[..., list[dict[str, str]]]
+) -> None:
+    place.emit(model="toy", schedule=TOY_SCHEDULE)
+    before = check(code=0)
+    path = place.records(MODEL)
+    path.write_text(path.read_text() + '{"tokens": 1}\n')
+    rows = check("--model", "toy", code=3)
+    (bad,) = (row for row in rows if row["status"] == "stale")
+    assert bad["subject"] == f"records of {MODEL}"
+    assert f"{path}:3: " in bad["message"] and bad["message"].endswith(tuning_db.MEND)
+    assert [row for row in rows if row != bad] == [
+        row for row in before if row["subject"] != f"{MODEL}, 1 tokens"
+    ], "all the rest is inspected as ever"
+    pair = next(p for p in pairs(place) if p.cell.model == MODEL)
+    assert pair.recorded == candidates.Recorded(10.0 / 8.0, None), "and it can be timed"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(None, "run `monomoe-gen tune`"), ("{", "`monomoe-gen emit` makes it anew")]
+)
+def test_a_lost_table_is_a_row(
+    place: Place,
+    check: Callable[..., list[dict[str, str]]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    text: str | None,
+    words: str,
+) -> None:
+    table = place.folder / dispatch.FILE
+    table.unlink() if text is None else table.write_text(text)
+    (row,) = check("--model", "toy", code=3)
+    assert (row["subject"], row["status"]) == ("dispatch table", "stale")
+    assert str(table) in row["message"] and words in row["message"]
+    monkeypatch.setattr("monomoe_gen.device.current_device", lambda: H200)
+    assert cli.run(["check", "--require-gpu"]) == 5, "there is nothing to time"
+    assert "asked for times with --require-gpu: " in capsys.readouterr().err
 
 
 def test_a_missing_text_of_the_baseline_is_named(place: Place) -> None:

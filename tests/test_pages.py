@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from trace_buffers import MMA, PRODUCER, Buffer, as_rehearsed
 
-from monomoe_gen import trace_file, tuning_db
+from monomoe_gen import dispatch, trace_file, tuning_db
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.dispatch import Entry, Origin, Table
 from monomoe_gen.errors import MonomoeError
@@ -30,6 +30,7 @@ from monomoe_gen.space import feasible, removal_counts
 from monomoe_gen.timeline import timeline_svg
 from monomoe_gen.trace import Event
 from monomoe_gen.tuning_db import Binary, Errors, Record, Time
+from monomoe_gen.variant import USUAL
 
 DEVICE = KNOWN[DEFAULT]
 TOY = load_shape("toy")
@@ -192,6 +193,43 @@ def test_present_sources_come_before_faster_older_ones(data: ModelData) -> None:
     assert [(r["worst cosine of all"], r["measured"]) for r in numerics] == [("0.999990", 1)]
     assert analysis.routing_times(mixed)[1, "uniform"] == present[0]
     assert mixed.points[2] == data.points[2] and mixed.best[2] == data.best[2]
+
+
+def test_winners_are_those_of_the_table(data: ModelData) -> None:
+    """Under uniform routing alone another schedule is faster; under a routing apart, a third."""
+    uniform, mixture, apart = (Schedule.from_dict(r.schedule) for r in data.records[:9:3])
+    times = {
+        uniform: {"uniform": 10.0, "zipf": 20.0, "same": 20.0, "disjoint": 12.0},
+        mixture: {"uniform": 11.0, "zipf": 11.0, "same": 11.0, "disjoint": 12.0},
+        apart: {"uniform": 30.0, "zipf": 30.0, "same": 30.0, "disjoint": 9.0},
+    }
+    finals = [
+        record(schedule, 1, us, routing=routing, stage="final")
+        for schedule, found in times.items()
+        for routing, us in found.items()
+    ]
+    found = replace(data, records=finals)
+    assert Schedule.from_dict(found.best[1].schedule) == mixture
+    assert found.rows[0]["schedule"] == mixture.id
+    shown = {
+        routing: (Schedule.from_dict(r.schedule), r.time_us and r.time_us.median)
+        for (_, routing), r in analysis.routing_times(found).items()
+    }
+    assert shown == {
+        "uniform": (mixture, 11.0),
+        "zipf": (mixture, 11.0),
+        "same": (mixture, 11.0),
+        "disjoint": (apart, 9.0),
+    }
+    real, _ = load_models([load_shape("qwen3.5-35b")], DEVICE)
+    table = dispatch.load(dispatch.table_folder(DEFAULT))
+    dispatched = {
+        e.tuned_at: table.kernel(e).schedule
+        for e in table.entries
+        if e.model == "qwen3.5-35b" and e.variant == USUAL
+    }
+    chosen = {n: Schedule.from_dict(r.schedule) for n, r in real[0].best.items()}
+    assert {n: chosen[n] for n in dispatched} == dispatched
 
 
 def test_numerics_and_outcomes_count_every_record(data: ModelData) -> None:

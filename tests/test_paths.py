@@ -1,10 +1,12 @@
 """What the user makes lies where `MONOMOE_DATA` says, in front of what ships."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from monomoe_gen import dispatch, paths, tuning_db
+from monomoe_gen import cli, dispatch, paths, tuning_db
 from monomoe_gen.device import DEFAULT
 from monomoe_gen.shapes import list_shapes, load_shape
 
@@ -46,6 +48,27 @@ def test_the_shipped_table_is_read_until_there_is_another(home: Path) -> None:
     assert dispatch.writable_folder() == own, "copied once only"
     assert (own / dispatch.FILE).read_text() == "mine"
     assert [path.name for path in own.parent.iterdir()] == [DEFAULT], "nothing half copied"
+
+
+def test_a_full_disk_is_told_by_the_first_file_and_leaves_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied: list[Path] = []
+
+    def copyfile(source: Path, target: Path) -> None:
+        if len(copied) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
+        copied.append(source)
+        target.write_bytes(b"whole")
+
+    monkeypatch.setattr("monomoe_gen.files.shutil.copyfile", copyfile)
+    assert cli.run(["emit"]) == 2
+    fourth = sorted(p for p in SHIPPED.rglob("*") if p.is_file())[3]
+    assert capsys.readouterr().err == (
+        f"error: {fourth}: cannot be copied to {home / 'generated' / DEFAULT}: "
+        "No space left on device\n"
+    )
+    assert list((home / "generated").iterdir()) == []
 
 
 def test_a_gpu_without_a_shipped_table_begins_with_nothing(home: Path) -> None:

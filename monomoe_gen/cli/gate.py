@@ -12,10 +12,10 @@ import click
 from monomoe_gen.cli.gate_history import record, show_drift
 from monomoe_gen.cli.gate_setup import COMMANDS as SETUP
 from monomoe_gen.cli.gate_setup import blocks_option, tokens_option
-from monomoe_gen.cli.options import models_option, routings_option
+from monomoe_gen.cli.options import models_option, refuse_beside, routings_option
 from monomoe_gen.cli.output import format_option, print_json, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN, Device
-from monomoe_gen.errors import EnvironmentProblem
+from monomoe_gen.errors import DatabaseError, EnvironmentProblem
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -35,6 +35,22 @@ CODES = {
     "inconclusive": UNDECIDED,
 }
 """What may fail a check, the most serious first, and its exit code."""
+
+BESIDE_HISTORY = (
+    "tokens",
+    "routings",
+    "baseline",
+    "delta",
+    "processes",
+    "cap",
+    "blocks",
+    "no_gpu",
+    "require_gpu",
+    "fail_on",
+    "files",
+    "no_record",
+)
+"""What says how to check, and so nothing about ``--history``."""
 
 PERCENT = click.FloatRange(min=0, min_open=True, max=50)
 
@@ -102,7 +118,9 @@ processes_option = click.option(
 )
 @click.option("--no-record", is_flag=True, help="Do not append to tuning_db/history.jsonl.")
 @click.option(
-    "--history", is_flag=True, help="Check nothing: look for slow drift in earlier checks."
+    "--history",
+    is_flag=True,
+    help="Check nothing: look for slow drift in earlier checks, of --model if that is given.",
 )
 @format_option
 def check(
@@ -132,24 +150,26 @@ def check(
     Exit codes: 6 wrong numbers, 3 something got worse (a kernel slower or larger, or generated/ not
     what the sources give), 5 environment, 4 undecided.
     """
+    names = [shape.name for shape in shapes]
     if history:
-        return WORSE if show_drift(form) else None
+        refuse_beside("--history", *BESIDE_HISTORY)
+        return WORSE if show_drift(form, names) else None
     if no_gpu and require_gpu:
         raise click.UsageError("--no-gpu and --require-gpu exclude each other")
     if cap < processes:
         raise click.UsageError(f"--max-processes {cap} is less than --processes {processes}")
     writers = [(path, _writer(path)) for path in files]
     device, untimed = _device(no_gpu)
+    kernels, unreadable = _select(device, names, tokens or ())
+    untimed = untimed or unreadable
     if untimed and require_gpu:
         raise EnvironmentProblem(f"asked for times with --require-gpu: {untimed}")
     from monomoe_gen.gate import Plan
     from monomoe_gen.gate_report import Report
 
-    names = [shape.name for shape in shapes]
-    _select(device, names, tokens or ())
     threshold, noise = _threshold(device, delta, timed=not untimed)
     before = _table_of(baseline, device)
-    inspection = _inspect(device, before)
+    inspection = _inspect(device, before, kernels)
     run = None
     if not untimed:
         plan = Plan(processes, cap, blocks, threshold)
@@ -171,11 +191,19 @@ def exit_code(report: Report, fail_on: Sequence[str]) -> int | None:
     return next((code for name, code in CODES.items() if name in fail_on and name in found), None)
 
 
-def _select(device: Device, models: Sequence[str], tokens: Sequence[int]) -> None:
-    """Refuses, before anything is compiled or timed, what the table has nothing for."""
+def _select(device: Device, models: Sequence[str], tokens: Sequence[int]) -> tuple[int, str]:
+    """Refuses, before anything is compiled or timed, what the table has nothing for.
+
+    Returns how many kernels it has, and why nothing of it can be timed ("": it can).
+    """
     from monomoe_gen import candidates, dispatch
 
-    candidates.select(dispatch.load(dispatch.table_folder(device.slug)), models, tokens)
+    try:
+        table = dispatch.load(dispatch.table_folder(device.slug))
+    except DatabaseError:  # the inspection says which
+        return 0, "the dispatch table cannot be read"
+    candidates.select(table, models, tokens)
+    return len(table.kernels), ""
 
 
 def _writer(path: Path) -> Callable[[Report, Mapping[str, bool]], str]:
@@ -225,13 +253,12 @@ def _threshold(device: Device, percent: float | None, timed: bool) -> tuple[floa
     return regress.threshold(floor, None if percent is None else percent / 100), floor
 
 
-def _inspect(device: Device, baseline: Path | None) -> Inspection:
+def _inspect(device: Device, baseline: Path | None, kernels: int) -> Inspection:
     from monomoe_gen import dispatch
     from monomoe_gen.inspection import inspect
 
-    folder = dispatch.table_folder(device.slug)
-    with progress("compiling", len(dispatch.load(folder).kernels)) as step:
-        return inspect(device, folder, baseline, done=step)
+    with progress("compiling", kernels) as step:
+        return inspect(device, dispatch.table_folder(device.slug), baseline, done=step)
 
 
 def _table_of(baseline: Path | None, device: Device) -> Path | None:

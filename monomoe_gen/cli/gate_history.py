@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Collection
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,14 +63,19 @@ def _commit() -> str | None:
     return done.stdout.strip() or None
 
 
-def show_drift(form: str) -> bool:
-    """Prints the level of each series over time; whether one got slower by more than 2 %."""
+def show_drift(form: str, models: Collection[str] = ()) -> bool:
+    """Prints the level of each series over time; whether one got slower by more than 2 %.
+
+    The series are those of ``models``, none meaning all.
+    """
     from monomoe_gen import history, regress
 
     path = history.history_path()
-    found = history.drift(history.read(path))
+    known = history.read(path)
+    found = history.drift(row for row in known if not models or row.model in models)
     if not found:
-        say(f"{path} has no timed checks yet")
+        asked = f" of {', '.join(models)}" if models else ""
+        say(f"{path} has no timed checks{asked} yet")
     rows = [
         {
             "gpu": series.gpu,

@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
+from monomoe_gen import objective
 from monomoe_gen.present import Present
 from monomoe_gen.report import Result
 from monomoe_gen.schedule import Geometry, KernelSpec, Schedule
@@ -51,14 +52,21 @@ class ModelData:
         return Present(self.shape)
 
     def winners(self, routing: str) -> dict[int, Record]:
-        """The winning record of each token count under ``routing``."""
-        present = winners(self.records, routing, self.present.has)
-        chosen = {**winners(self.records, routing), **present}
+        """The record under ``routing`` of each token count's winner.
+
+        It is chosen as `emit` does unless told otherwise, by the default objective; under a routing
+        that this leaves out, by that routing alone.
+        """
+        weights = objective.DEFAULT.routings
+        if routing not in weights:
+            weights = {}
+        present = winners(self.records, routing, self.present.has, weights=weights)
+        chosen = {**winners(self.records, routing, weights=weights), **present}
         return {tokens: winner.record for tokens, winner in chosen.items()}
 
     @cached_property
     def best(self) -> dict[int, Record]:
-        """The winning record of each token count under uniform routing."""
+        """The record under uniform routing of each token count's winner."""
         return self.winners(UNIFORM)
 
     @cached_property
@@ -180,7 +188,7 @@ def cross_regret(points: Mapping[int, Sequence[Point]]) -> dict[tuple[int, int],
 
 
 def routing_times(data: ModelData) -> dict[tuple[int, str], Record]:
-    """(tokens, routing) -> the winning record, if any token count was timed under two routings."""
+    """(tokens, routing) -> the winner's record, if any token count was timed under two routings."""
     found = {
         (tokens, routing): record
         for routing in sorted({r.routing for r in data.records})
