@@ -139,6 +139,15 @@ def make_pairs(
     return pairs, failed
 
 
+def compiled(source: Source, device: Device) -> Side:
+    """An operator kernel, compiled now.
+
+    Raises:
+        CompileError: it does not compile.
+    """
+    return _side(source, compile_source(source, device.arch))
+
+
 def a_a_pairs(pairs: Sequence[Pair], device: Device) -> tuple[list[Pair], list[Pair]]:
     """Each candidate against itself, and against the same instructions placed elsewhere.
 
@@ -163,7 +172,7 @@ def _method(new: Side, old: Side | None, recorded: Recorded | None) -> Method:
 
 def _moved(side: Side, device: Device) -> Side:
     source = moved(render(side.spec))
-    copy = _side(source, compile_source(source, device.arch))
+    copy = compiled(source, device)
     name = side.image.name
     if code_of(copy.image.cubin, name) != code_of(side.image.cubin, name):
         raise MonomoeError(f"{name}: {copy.compiler} compiles it otherwise beside other kernels")

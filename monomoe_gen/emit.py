@@ -29,7 +29,7 @@ from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
 from monomoe_gen.tuning_db import Record
 from monomoe_gen.variant import USUAL, Variant
-from monomoe_gen.winner import Winner, overlooked, winners
+from monomoe_gen.winner import Winner, winners
 
 Done = Callable[[str], object]
 """Called with the id of each kernel as it has been compiled."""
@@ -188,20 +188,23 @@ def _choose(
         if record.time_us:
             timed.setdefault(Variant.of(record), set()).add(record.tokens)
 
-    def valid(record: Record) -> bool:
-        return record.sources_hash == source_of(record).sources_hash
-
     for variant, counts in sorted(timed.items()):
-        best = winners(records, valid=valid, variant=variant, weights=weights)
+        best = winners(
+            records,
+            valid=lambda record: record.sources_hash == source_of(record).sources_hash,
+            variant=variant,
+            weights=weights,
+        )
         which = "" if variant == USUAL else f", {variant}"
-        for tokens, record in overlooked(records, best, weights, valid, variant).items():
-            assert record.time_us
-            notes.append(
-                f"{model}, {tokens} tokens{which}: {Schedule.from_dict(record.schedule).id} took "
-                f"{record.time_us.median:.2f} us in finals under uniform routing, less than the "
-                f"winner, but was not timed under {', '.join(weights)}, which decide; run "
-                f"`monomoe-gen tune --model {model}{variant.options}` on the GPU"
-            )
+        for tokens, winner in best.items():
+            faster = winner.overlooked
+            if faster and faster.time_us:
+                notes.append(
+                    f"{model}, {tokens} tokens{which}: {Schedule.from_dict(faster.schedule).id} "
+                    f"took {faster.time_us.median:.2f} us in finals under uniform routing, less "
+                    f"than the winner, but was not timed under {', '.join(weights)}, which decide; "
+                    f"run `monomoe-gen tune --model {model}{variant.options}` on the GPU"
+                )
         for tokens in sorted(counts - set(best)):
             notes.append(
                 f"{model}, {tokens} tokens{which}: every record is of older sources, the entry is "

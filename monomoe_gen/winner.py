@@ -43,7 +43,8 @@ class Winner:
 
     The median of ``carried`` lies in ``low_us`` to ``high_us``, None if it was only screened.
     ``ties`` are the ids of the other schedules that cannot be told apart from the fastest, the
-    fastest first.
+    fastest first. ``overlooked`` is a finalist that is clearly faster under the routing asked for,
+    but was not timed under all those that decided.
     """
 
     record: Record
@@ -51,6 +52,7 @@ class Winner:
     high_us: float | None = None
     ties: tuple[str, ...] = ()
     confirmed: Record | None = None
+    overlooked: Record | None = None
 
     @property
     def carried(self) -> Record:
@@ -78,10 +80,12 @@ def winners(
     every = [record for record in records if Variant.of(record) == variant]
     spread = run_to_run(r for r in every if r.routing == routing)
     latest = {r.candidate: r for r in latest_of(every, routing) if r.time_us}
-    mixed = _by_tokens(_mixed(latest, every, weights))
+    means = _mixed(latest, every, weights)
+    whole, mixed = {r.candidate for r in means}, _by_tokens(means)
+    timed = _by_tokens(latest.values())
     level = {
         n: _level(mixed.get(n, []), spread, valid) or _level(found, spread, valid)
-        for n, found in _by_tokens(latest.values()).items()
+        for n, found in timed.items()
     }
     confirmed = _confirmed(r for r in every if r.routing == routing)
     places = Counter(_kernel(r) for records_ in level.values() for r in records_)
@@ -90,37 +94,26 @@ def winners(
         if equal:
             best = min(equal, key=lambda r: (-places[_kernel(r)], _rank(r)))
             own = latest[best.candidate]
-            chosen[n] = _winner(own, equal, spread, confirmed.get(_measured(best)))
+            winner = _winner(own, equal, spread, confirmed.get(_measured(best)))
+            if own.candidate in whole:
+                part = [r for r in timed[n] if r.stage == "final" and r.candidate not in whole]
+                faster = _clearly_faster(part, own, spread, valid)
+                winner = dataclasses.replace(winner, overlooked=faster)
+            chosen[n] = winner
     return chosen
 
 
-def overlooked(
-    records: Iterable[Record],
-    chosen: Mapping[int, Winner],
-    weights: Mapping[str, float],
+def _clearly_faster(
+    ranked: Sequence[Record],
+    than: Record,
+    spread: NDArray[np.float64],
     valid: Callable[[Record], bool],
-    variant: Variant = USUAL,
-    routing: str = "uniform",
-) -> dict[int, Record]:
-    """By token count the fastest finalist under ``routing`` that lacks one of the ``weights``.
-
-    Only where it is clearly faster under ``routing`` than the winner that the ``weights`` have
-    ``chosen``.
-    """
-    every = [record for record in records if Variant.of(record) == variant]
-    spread = run_to_run(r for r in every if r.routing == routing)
-    finals = {r.candidate: r for r in latest_of(every, routing) if r.time_us and r.stage == "final"}
-    mixed = {record.candidate for record in _mixed(finals, every, weights)}
-    rest = _by_tokens(r for r in finals.values() if r.candidate not in mixed)
-    found = {}
-    for n, winner in chosen.items():
-        best = next((r for r in rest.get(n, []) if valid(r)), None)
-        if best is None or winner.record.candidate not in mixed:
-            continue
-        assert best.time_us and winner.record.time_us
-        if interval(best.time_us, spread)[1] < interval(winner.record.time_us, spread)[0]:
-            found[n] = best
-    return found
+) -> Record | None:
+    """The first valid one whose interval lies below that of ``than``."""
+    assert than.time_us
+    low, _ = interval(than.time_us, spread)
+    below = (r for r in ranked if r.time_us and interval(r.time_us, spread)[1] < low)
+    return next(filter(valid, below), None)
 
 
 def _by_tokens(records: Iterable[Record]) -> dict[int, list[Record]]:

@@ -41,8 +41,8 @@ from pathlib import Path
 from scipy.special import betaincinv
 
 from monomoe_gen import calibration, candidates, dispatch, jobs, regress
-from monomoe_gen.candidates import CellId, Pair, Side
-from monomoe_gen.compile import compile_many, compile_source
+from monomoe_gen.candidates import CellId, Pair, compiled
+from monomoe_gen.compile import compile_many
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.dispatch import Entry, Table
 from monomoe_gen.errors import MonomoeError
@@ -155,13 +155,6 @@ def entries(table: Table, cells: Sequence[str]) -> list[Entry]:
     if missing:
         raise MonomoeError(f"asked for {missing[0]}, the table has {', '.join(found)}")
     return [found[cell] for cell in dict.fromkeys(cells)]
-
-
-def compiled(source: Source, device: Device) -> Side:
-    assert source.spec
-    binary = compile_source(source, device.arch)
-    image = jobs.image(binary, source.spec)
-    return Side(source.spec, image, binary.sources_hash, binary.compiler)
 
 
 def a_a_cases(

@@ -382,3 +382,21 @@ def test_verification_finds_damage_and_emission_repairs_it(
     place.emit()
     assert place.files() == good
     assert not place.wrong()
+
+
+def test_the_default_objective_decides_and_a_faster_finalist_without_it_is_told(
+    place: Place,
+) -> None:
+    for routing, median in (("uniform", 12.0), ("zipf", 12.0), ("same", 12.0)):
+        place.record(1, median, SLOW, routing=routing)
+    place.record(1, 10.0, FAST)
+    emission = place.emit()
+    (kernel,) = emission.table.kernels
+    assert kernel.schedule == SLOW
+    (note,) = emission.notes
+    assert f"{MODEL}, 1 tokens: {FAST.id} took 10.00 us in finals under uniform routing" in note
+    assert "was not timed under uniform, zipf, same, which decide; run `monomoe-gen tune" in note
+    place.record(1, 20.0, FAST, routing="zipf")
+    place.record(1, 20.0, FAST, routing="same")
+    emission = place.emit()
+    assert emission.notes == () and emission.table.kernels == (kernel,)

@@ -36,7 +36,7 @@ def source(device: Device) -> Source:
 
 
 def side(source: Source, device: Device) -> Side:
-    return study.compiled(source, device)
+    return candidates.compiled(source, device)
 
 
 def pair(new: Side, old: Side, tokens: int = 4) -> Pair:

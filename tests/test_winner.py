@@ -9,7 +9,7 @@ from monomoe_gen import tuning_db, winner
 from monomoe_gen.schedule import Schedule
 from monomoe_gen.tuning_db import Record, Time
 from monomoe_gen.variant import Variant
-from monomoe_gen.winner import interval, overlooked, run_to_run, winners
+from monomoe_gen.winner import interval, run_to_run, winners
 
 SCHEDULE = Schedule(grid=132, g_up=64, k_up=1024, g_down=128, k_down=512, d_up=8, d_down=8)
 
@@ -206,14 +206,13 @@ def test_a_finalist_that_lacks_a_routing_of_the_mixture_does_not_win() -> None:
 
 
 def test_a_faster_finalist_that_lacks_a_routing_is_told() -> None:
-    def told(*others: Record) -> dict[int, Record]:
-        records = [*repeated(0.0005), *finalist(4, uniform=10.5, zipf=10.0, same=7.0), *others]
-        return overlooked(records, winners(records, weights=WEIGHTS), WEIGHTS, lambda r: True)
+    def told(*others: Record) -> Record | None:
+        whole = finalist(4, uniform=10.5, zipf=10.0, same=7.0)
+        return winners([*repeated(0.0005), *whole, *others], weights=WEIGHTS)[1].overlooked
 
     (fast,) = finalist(8, uniform=9.0)
-    assert told(fast) == {1: fast}
-    assert told(*finalist(8, uniform=10.499)) == {}, "it cannot be told apart"
-    assert told(record(5.0)) == {}, "it was only screened"
-    assert told(*finalist(8, uniform=9.0, zipf=20.0, same=20.0)) == {}, "the mixture decided"
-    alone = [*repeated(0.0005), fast]
-    assert overlooked(alone, winners(alone, weights=WEIGHTS), WEIGHTS, lambda r: True) == {}
+    assert told(fast) == fast
+    assert told(*finalist(8, uniform=10.499)) is None, "it cannot be told apart"
+    assert told(record(5.0)) is None, "it was only screened"
+    assert told(*finalist(8, uniform=9.0, zipf=20.0, same=20.0)) is None, "the mixture decided"
+    assert winners([*repeated(0.0005), fast], weights=WEIGHTS)[1].overlooked is None
