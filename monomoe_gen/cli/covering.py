@@ -8,6 +8,7 @@ import click
 
 from monomoe_gen.cli.options import device_option, model_option, objective_option, token_tile_option
 from monomoe_gen.cli.output import format_option, print_rows, say
+from monomoe_gen.cli.records import counting_times
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.objective import DEFAULT as OBJECTIVE
@@ -51,7 +52,7 @@ def cover(
     present ones have none.
     """
     from monomoe_gen import cover as covers
-    from monomoe_gen import ranking, tuning_db
+    from monomoe_gen import tuning_db
     from monomoe_gen.present import Present
 
     wanted = objective or OBJECTIVE
@@ -60,10 +61,8 @@ def cover(
     counting: list[Record] = []
     for routing in dict.fromkeys(routing for _, routing in wanted.weights):
         tokens = [n for n, r in wanted.weights if r == routing]
-        newest = present.newest(ranking.timed(records, tokens, token_tile, routing))
-        if newest.remark:
-            say(f"{shape.name}, {routing}: {newest.remark}")
-        counting += newest.records
+        about = f"{shape.name}, {routing}"
+        counting += counting_times(about, present, records, tokens, token_tile, routing)
     times = covers.recorded(counting, wanted, token_tile)
     if times is None:
         raise MonomoeError(

@@ -15,6 +15,7 @@ from monomoe_gen.cli.options import (
     tokens_option,
 )
 from monomoe_gen.cli.output import format_option, print_rows, say
+from monomoe_gen.cli.records import counting_times
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
 from monomoe_gen.schedule import KernelSpec
@@ -70,14 +71,11 @@ def _records(
     shape: Shape, device: Device, tokens: tuple[int, ...], token_tile: int
 ) -> Sequence[Record]:
     """Those that count; says how many do not."""
-    from monomoe_gen import ranking, tuning_db
+    from monomoe_gen import tuning_db
     from monomoe_gen.present import Present
 
     records = tuning_db.read(tuning_db.database_path(device.slug, shape.name))
-    newest = Present(shape).newest(ranking.timed(records, tokens, token_tile))
-    if newest.remark:
-        say(f"{shape.name}: {newest.remark}")
-    return newest.records
+    return counting_times(shape.name, Present(shape), records, tokens, token_tile)
 
 
 def _ranked(

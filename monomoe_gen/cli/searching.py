@@ -8,6 +8,7 @@ import click
 
 from monomoe_gen.cli.options import device_option, model_option, tokens_option
 from monomoe_gen.cli.output import format_option, print_rows, progress, say
+from monomoe_gen.cli.records import counting_times
 from monomoe_gen.device import Device
 from monomoe_gen.samplers import SAMPLERS
 from monomoe_gen.schedule import TOKEN_TILES
@@ -57,18 +58,16 @@ def search_study(
     and seeds, and the worst seed at the end. As good as the records: an exhaustive run tells most.
     Times of older sources count only at token counts where the present ones have none.
     """
-    from monomoe_gen import ranking, tuning_db
     from monomoe_gen import search_study as studies
+    from monomoe_gen import tuning_db
     from monomoe_gen.present import Present
     from monomoe_gen.space import feasible
 
     if max(tokens) > TILE:
         raise click.UsageError(f"records of more than {TILE} tokens are not studied")
     records = tuning_db.read(tuning_db.database_path(device.slug, shape.name))
-    newest = Present(shape).newest(ranking.timed(records, tokens, TILE))
-    if newest.remark:
-        say(f"{shape.name}: {newest.remark}")
-    times = studies.recorded_times(newest.records, tokens, TILE)
+    counting = counting_times(shape.name, Present(shape), records, tokens, TILE)
+    times = studies.recorded_times(counting, tokens, TILE)
     names = names or studies.USUAL
     with progress("searching", studies.steps(names, seeds)) as step:
         space = len(feasible(shape, device, TILE))
