@@ -10,7 +10,6 @@ import pytest
 from gate_worker import BASE_US, CLOCK_MHZ, FLOOR_US, H200, LIMITS, Gpu, image
 
 from monomoe_gen import gate, regress
-from monomoe_gen.bench import FULL
 from monomoe_gen.candidates import CellId, Pair, Recorded, Side
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import EnvironmentProblem
@@ -161,7 +160,7 @@ def test_without_a_baseline_the_ratio_to_the_floor_decides(check: Check) -> None
         assert result.judgement
         assert result.judgement.effect == pytest.approx(slow - 1, abs=0.01)
         assert result.baseline_us is None
-        assert {t.timed.replays for t in gpu.asked if t.timed} == {FULL.replays}
+        assert {t.timed.replays for t in gpu.asked if t.timed} == {BLOCK.replays}
 
 
 def test_a_slower_clock_is_no_regression(check: Check) -> None:
@@ -219,6 +218,13 @@ def test_throttled_blocks_do_not_count_and_too_many_end_the_run(check: Check) ->
     result = only(check(gpu, pair()))
     assert result.verdict is Verdict.ENVIRONMENT
     assert "lowered its clocks" in result.message
+
+
+def test_a_gpu_at_its_power_limit_is_measured(check: Check) -> None:
+    gpu = Gpu()
+    gpu.throttled, gpu.throttle = 1.0, "sw_power_cap"
+    result = only(check(gpu, pair("slow=1.1")))
+    assert (result.verdict, result.discarded) == (Verdict.REGRESSION, 0)
 
 
 def test_another_process_on_the_gpu_is_an_environment_problem(check: Check, tmp_path: Path) -> None:
