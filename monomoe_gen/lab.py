@@ -18,8 +18,8 @@ from monomoe_gen.sandbox import Sandbox
 from monomoe_gen.shapes import Shape
 
 BLOCK = Effort(warmups=5, replays=50)  # a process draws once, however long it measures
-# What spoils a block. A power limit does not: streaming weights reaches it on many GPUs, it meets both
-# sides of a block, and the clocks that it leaves (1800 to 1965 of 1980 MHz on an H200) are judged.
+# What spoils a block. A power limit does not: streaming weights reaches it on many GPUs, it meets
+# both sides of a block, and its clocks (1800 to 1965 of 1980 MHz on an H200) are judged too.
 THROTTLED = {"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"}
 
 Open = Callable[[], Sandbox]
