@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gate_worker import BASE_US, CLOCK_MHZ, FLOOR_US, H200, LIMITS, Gpu, image
@@ -105,6 +106,23 @@ def test_processes_double_while_a_cell_is_undecided(check: Check) -> None:
     assert clear.verdict is Verdict.REGRESSION
     assert clear.judgement.processes < 16, "what is decided is not measured again"
     assert gpu.workers == 1 + 16
+
+
+def test_a_budget_ends_the_measuring_and_keeps_what_was_decided(
+    check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(noise=0.02)
+    clock = SimpleNamespace(monotonic=lambda: 100.0 if gpu.workers > 1 + 4 else 0.0)
+    monkeypatch.setattr(gate, "time", clock)
+    cells = pair("slow=1.02", tokens=1), pair("slow=1.5", tokens=4)
+    close, clear = check(gpu, *cells, plan=replace(PLAN, budget_s=60)).cells
+    assert (close.verdict, close.message) == (
+        Verdict.INCONCLUSIVE,
+        "undecided when its 60 s were over",
+    )
+    assert close.judgement and close.judgement.processes == 4
+    assert clear.verdict is Verdict.REGRESSION
+    assert gpu.workers == 1 + 4 + 1
 
 
 def test_wrong_numbers_are_not_timed(check: Check) -> None:
