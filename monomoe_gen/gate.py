@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +31,7 @@ MOST_DISCARDED = 0.2  # of the blocks of a run
 class Plan:
     """How much to measure: processes of the first look and of the last, blocks in each.
 
-    ``delta`` is the threshold, see `regress.threshold`. Nothing is timed once ``budget_s`` seconds
+    ``delta`` is the threshold, see `regress.threshold`. Nothing is begun once ``budget_s`` seconds
     are over; a look that they cut off decides nothing.
     """
 
@@ -86,8 +86,11 @@ def check(
     open_sandbox: Open = Sandbox,
     step: Step = lambda note: None,
     validate: bool = True,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Judges every pair, in their order. ``step`` hears what is being measured.
+
+    Once ``stop`` says so nothing more is measured; what was decided stays so.
 
     Without ``validate`` the candidates have to be known to be right.
 
@@ -102,22 +105,23 @@ def check(
     cells = [State(pair) for pair in pairs]
     left = f"undecided after {plan.cap} processes"
 
-    def in_time(finished: State | None = None) -> bool:
-        return time.monotonic() - began < plan.budget_s
+    def go_on(finished: State | None = None) -> bool:
+        return not stop() and time.monotonic() - began < plan.budget_s
 
     try:
         if validate:
-            lab.validate(cells)
+            lab.validate(cells, go_on)
         _settle_untimed(cells)
         measured = 0
         for look in plan.looks:
             for process in range(measured, look):
-                if in_time():
-                    lab.measure(undecided(cells), process, plan.blocks, in_time)
+                if go_on():
+                    lab.measure(undecided(cells), process, plan.blocks, go_on)
             measured = look
             refuse_throttling(cells)
-            if not in_time():
-                left = f"undecided when its {plan.budget_s:.0f} s were over"
+            if not go_on():
+                over = "it was interrupted" if stop() else f"its {plan.budget_s:.0f} s were over"
+                left = f"undecided when {over}"
                 break
             _judge(cells, plan)
     except EnvironmentProblem as problem:

@@ -52,8 +52,10 @@ class Lab:
         self.env: Env = {}
         self._device, self._floors, self._open, self._step = device, floors, open_sandbox, step
 
-    def validate(self, cells: Sequence[State]) -> None:
+    def validate(self, cells: Sequence[State], go_on: Callable[[], bool] = lambda: True) -> None:
         """Closes the cells whose candidate does not run or computes wrong numbers.
+
+        ``go_on`` is asked before each kernel.
 
         A baseline that does so, for instance since it was launched with other arguments, is none:
         the recorded ratio takes its place if there is one.
@@ -63,10 +65,14 @@ class Lab:
         with self._open() as box:
             self._same_gpu(box)
             for group in _by_image(cells, lambda cell: cell.pair.candidate):
+                if not go_on():
+                    return
                 for cell, problem in self._problems(box, group):
                     cell.close(Verdict.WRONG, problem)
             paired = [cell for cell in undecided(cells) if cell.pair.method == "paired"]
             for group in _by_image(paired, lambda cell: cell.pair.baseline):
+                if not go_on():
+                    return
                 for cell, problem in self._problems(box, group):
                     method: Method = "floor" if cell.pair.recorded else "none"
                     cell.pair = replace(cell.pair, baseline=None, method=method)

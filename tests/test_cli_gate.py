@@ -5,6 +5,7 @@ The GPU is simulated (`gate_worker`), the inspection is made up unless a test is
 
 import dataclasses
 import json
+import signal
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -20,6 +21,7 @@ from monomoe_gen.errors import NoKernel
 from monomoe_gen.gate import CellResult, Run
 from monomoe_gen.gate_report import Report, junit, markdown, to_dict
 from monomoe_gen.inspection import Inspection, Remark
+from monomoe_gen.protocol import Env
 from monomoe_gen.regress import Judgement, Verdict
 from monomoe_gen.schedule import KernelSpec
 from monomoe_gen.shapes import load_shape
@@ -153,6 +155,22 @@ def test_a_sick_gpu_ends_with_5(world: World, capsys: pytest.CaptureFixture[str]
     world.gpu.dead_after = 0
     found = answer(capsys, 5)
     assert "fresh process" in found["cells"][0]["message"]
+
+
+def test_ctrl_c_ends_the_timing_and_reports_what_was_decided(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def env(worker: int) -> Env:
+        if worker == 1 + 5:  # after the first look
+            signal.raise_signal(signal.SIGINT)
+        return H200
+
+    world.gpu.noise, world.words = 0.02, {1: "slow=1.02", 8: "slow=1.5"}
+    world.gpu.env = env
+    found = answer(capsys, 130)
+    assert [c["verdict"] for c in found["cells"]] == ["INCONCLUSIVE", "REGRESSION"]
+    assert found["cells"][0]["message"] == "undecided when it was interrupted"
+    assert [r.verdict for r in history.read(world.history)] == ["INCONCLUSIVE", "REGRESSION"]
 
 
 def test_without_a_gpu_it_says_that_nothing_was_timed(

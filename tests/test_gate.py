@@ -125,6 +125,23 @@ def test_a_budget_ends_the_measuring_and_keeps_what_was_decided(
     assert gpu.workers == 1 + 4 + 1
 
 
+def test_an_interrupt_ends_the_measuring_and_keeps_what_was_decided(tmp_path: Path) -> None:
+    gpu = Gpu(noise=0.02)
+    cells = pair("slow=1.02", tokens=1), pair("slow=1.5", tokens=4)
+    close, clear = gate.check(
+        cells, PLAN, FLOORS, DEVICE, gpu.sandbox(tmp_path), stop=lambda: gpu.workers > 1 + 4
+    ).cells
+    assert (close.verdict, close.message) == (
+        Verdict.INCONCLUSIVE,
+        "undecided when it was interrupted",
+    )
+    assert clear.verdict is Verdict.REGRESSION
+    (only_validated,) = gate.check(
+        cells[:1], PLAN, FLOORS, DEVICE, gpu.sandbox(tmp_path), stop=lambda: True
+    ).cells
+    assert only_validated.judgement is None
+
+
 def test_wrong_numbers_are_not_timed(check: Check) -> None:
     gpu = Gpu()
     run = check(gpu, pair("wrong slow=0.5", tokens=1), pair("wrong slow=0.5", tokens=4))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monomoe_gen.cli.exit_codes import INTERRUPTED
 from monomoe_gen.cli.gate_history import record, show_drift
 from monomoe_gen.cli.gate_setup import COMMANDS as SETUP
 from monomoe_gen.cli.gate_setup import blocks_option, tokens_option
@@ -17,6 +18,7 @@ from monomoe_gen.cli.options import DurationType, models_option, refuse_beside, 
 from monomoe_gen.cli.output import format_option, print_json, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.errors import DatabaseError, EnvironmentProblem
+from monomoe_gen.interrupt import stop_on_interrupt
 from monomoe_gen.shapes import Shape
 
 if TYPE_CHECKING:
@@ -181,10 +183,10 @@ def check(
     threshold, noise = _threshold(device, delta, timed=not untimed)
     before = _table_of(baseline, device)
     inspection = _inspect(device, before, kernels)
-    run = None
+    run, interrupted = None, False
     if not untimed:
         plan = Plan(processes, cap, blocks, threshold, budget_s or math.inf)
-        run = _run(device, inspection, before, names, tokens or (), routings, plan)
+        run, interrupted = _run(device, inspection, before, names, tokens or (), routings, plan)
         if not no_record:
             record(run, device)
     report = Report(inspection.remarks, run, untimed, noise)
@@ -192,7 +194,7 @@ def check(
     fails = dict.fromkeys(fail_on, True)
     for path, write in writers:
         path.write_text(write(report, fails), encoding="utf-8")
-    return exit_code(report, fail_on)
+    return INTERRUPTED if interrupted else exit_code(report, fail_on)
 
 
 def exit_code(report: Report, fail_on: Sequence[str]) -> int | None:
@@ -293,15 +295,20 @@ def _run(
     tokens: Sequence[int],
     routings: Sequence[str],
     plan: Plan,
-) -> Run:
+) -> tuple[Run, bool]:
+    """The run, and whether Ctrl-C cut it off."""
     from monomoe_gen import gate, jobs
     from monomoe_gen.sandbox import sandboxes
 
     pairs, failed = _pairs(device, inspection, baseline, models, tokens, routings)
     floors = jobs.compile_floors(device)
-    with progress("timing", None) as step, sandboxes() as open_sandbox:
-        run = gate.check(pairs, plan, floors, device, open_sandbox, step)
-    return gate.with_failed(run, failed)
+    with (
+        stop_on_interrupt(say) as stop,
+        progress("timing", None) as step,
+        sandboxes() as open_sandbox,
+    ):
+        run = gate.check(pairs, plan, floors, device, open_sandbox, step, stop=stop.is_set)
+    return gate.with_failed(run, failed), stop.is_set()
 
 
 def _pairs(
