@@ -109,17 +109,17 @@ def check(
         return not stop() and time.monotonic() - began < plan.budget_s
 
     try:
-        if validate:
-            lab.validate(cells, go_on)
-        _settle_untimed(cells)
+        if not validate or lab.validate(cells, go_on):
+            _settle_untimed(cells)
         measured = 0
         for look in plan.looks:
-            for process in range(measured, look):
-                if go_on():
-                    lab.measure(undecided(cells), process, plan.blocks, go_on)
+            whole = all(
+                go_on() and lab.measure(undecided(cells), process, plan.blocks, go_on)
+                for process in range(measured, look)
+            )
             measured = look
             refuse_throttling(cells)
-            if not go_on():
+            if not whole:
                 over = "it was interrupted" if stop() else f"its {plan.budget_s:.0f} s were over"
                 left = f"undecided when {over}"
                 break

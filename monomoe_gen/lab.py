@@ -52,31 +52,32 @@ class Lab:
         self.env: Env = {}
         self._device, self._floors, self._open, self._step = device, floors, open_sandbox, step
 
-    def validate(self, cells: Sequence[State], go_on: Callable[[], bool] = lambda: True) -> None:
+    def validate(self, cells: Sequence[State], go_on: Callable[[], bool] = lambda: True) -> bool:
         """Closes the cells whose candidate does not run or computes wrong numbers.
 
-        ``go_on`` is asked before each kernel.
+        ``go_on`` is asked before each kernel. Returns whether it let all of them pass.
 
         A baseline that does so, for instance since it was launched with other arguments, is none:
         the recorded ratio takes its place if there is one.
         """
         if not cells:
-            return
+            return True
         with self._open() as box:
             self._same_gpu(box)
             for group in _by_image(cells, lambda cell: cell.pair.candidate):
                 if not go_on():
-                    return
+                    return False
                 for cell, problem in self._problems(box, group):
                     cell.close(Verdict.WRONG, problem)
             paired = [cell for cell in undecided(cells) if cell.pair.method == "paired"]
             for group in _by_image(paired, lambda cell: cell.pair.baseline):
                 if not go_on():
-                    return
+                    return False
                 for cell, problem in self._problems(box, group):
                     method: Method = "floor" if cell.pair.recorded else "none"
                     cell.pair = replace(cell.pair, baseline=None, method=method)
                     cell.message = f"the baseline's cubin is of no use: {problem}"
+        return True
 
     def _problems(
         self, box: Sandbox, group: Sequence[tuple[State, Side]]
@@ -102,19 +103,20 @@ class Lab:
         process: int,
         blocks: int,
         go_on: Callable[[State | None], bool] = lambda finished: True,
-    ) -> None:
+    ) -> bool:
         """One fresh process: ``blocks`` blocks of every cell, all blocks of a cell together.
 
-        ``go_on`` is asked before the first cell, and after each with that cell.
+        ``go_on`` is asked before the first cell, and after each with that cell. Returns whether
+        it let all of them be measured.
         """
         if not cells:
-            return
+            return True
         with self._open() as box:
             self._same_gpu(box)
             finished: State | None = None
             for cell in cells:
                 if not go_on(finished):
-                    return
+                    return False
                 began = time.monotonic()
                 for block in range(blocks):
                     if cell.verdict is None:
@@ -124,6 +126,7 @@ class Lab:
                 cell.seconds += time.monotonic() - began
                 finished = cell
             go_on(finished)
+        return True
 
     def _block(self, box: Sandbox, cell: State, process: int, swapped: bool) -> None:
         if cell.pair.method == "paired":

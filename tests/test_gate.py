@@ -136,10 +136,34 @@ def test_an_interrupt_ends_the_measuring_and_keeps_what_was_decided(tmp_path: Pa
         "undecided when it was interrupted",
     )
     assert clear.verdict is Verdict.REGRESSION
-    (only_validated,) = gate.check(
+    (untimed,) = gate.check(
         cells[:1], PLAN, FLOORS, DEVICE, gpu.sandbox(tmp_path), stop=lambda: True
     ).cells
-    assert only_validated.judgement is None
+    assert untimed.judgement is None
+
+
+def test_what_was_not_validated_is_not_ok(tmp_path: Path) -> None:
+    gpu = Gpu()
+    same = replace(pair(), method="same")
+    for stop, verdict in ((False, Verdict.OK), (True, Verdict.INCONCLUSIVE)):
+        run = gate.check(
+            [same], PLAN, FLOORS, DEVICE, gpu.sandbox(tmp_path), stop=lambda stop=stop: stop
+        )
+        assert only(run).verdict is verdict
+    assert only(run).message == "undecided when it was interrupted"
+
+
+def test_a_look_that_is_complete_when_the_time_is_over_decides(
+    check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu()
+    last = 2 + 4 * PLAN.blocks * 4  # validations of both sides, then four processes
+    clock = SimpleNamespace(monotonic=lambda: 100.0 if len(gpu.asked) >= last else 0.0)
+    monkeypatch.setattr(gate, "time", clock)
+    assert only(check(gpu, pair("slow=1.5"), plan=replace(PLAN, budget_s=60))).verdict is (
+        Verdict.REGRESSION
+    )
+    assert len(gpu.asked) == last
 
 
 def test_wrong_numbers_are_not_timed(check: Check) -> None:
