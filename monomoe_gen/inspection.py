@@ -211,10 +211,9 @@ def _disassemble(
 
 def _compare_loops(subject: str, before: Loops, after: Loops) -> Remark:
     """Reports instruction counts; whether they cost time is for a GPU to say."""
-    for found in (before, after):
-        if isinstance(found, EnvironmentProblem):
-            return Remark("loops", subject, "note", str(found))
-    assert isinstance(before, tuple) and isinstance(after, tuple)
+    if isinstance(before, EnvironmentProblem) or isinstance(after, EnvironmentProblem):
+        lost = before if isinstance(before, EnvironmentProblem) else after
+        return Remark("loops", subject, "note", str(lost))
     counts = ", ".join(_loop_text(b, a) for b, a in zip_longest(before, after)) or "none found"
     status: Literal["ok", "note"] = "ok" if before == after else "note"
     return Remark("loops", subject, status, f"instructions of the main loops: {counts}")
