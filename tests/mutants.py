@@ -142,14 +142,14 @@ MUTANTS = (
     Mutant(
         "readers take the ring's other parity",
         RING,
-        "&s.barrier.full[slot.index], slot.parity)",
-        "&s.barrier.full[slot.index], slot.parity ^ 1)",
+        "&s.barrier.full[slot.index], slot.parity, ",
+        "&s.barrier.full[slot.index], slot.parity ^ 1, ",
     ),
     Mutant(
         "readers never turn the parity",
         RING,
-        "device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity)",
-        "device::mbarrier_wait(&s.barrier.full[slot.index], 0)",
+        "device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity, ",
+        "device::mbarrier_wait(&s.barrier.full[slot.index], 0, ",
     ),
     Mutant(
         "the epilogue never turns the parity",
@@ -159,11 +159,12 @@ MUTANTS = (
         spec=CROWD,
     ),
     # -- waits
-    Mutant("the ring is read without a wait", DOWN, "            ring.wait(s);\n", ""),
+    Mutant("the ring is read without a wait", DOWN, "            ring.wait(args, s);\n", ""),
     Mutant(
         "the producer does not wait for free stages",
         RING,
-        "device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity);",
+        "device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity, "
+        "args.wait_limit_ns);",
         "",
     ),
     Mutant(
@@ -177,7 +178,7 @@ MUTANTS = (
         "an h slot is overwritten while it is read",
         DOWN,
         "if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], "
-        "(use - 1) & 1);",
+        "(use - 1) & 1, args.wait_limit_ns);",
         "",
         spec=CROWD,
     ),
@@ -185,39 +186,41 @@ MUTANTS = (
         "h is multiplied before it is there",
         DOWN,
         "if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], "
-        "(mine / schedule::kHSlots) & 1);",
+        "(mine / schedule::kHSlots) & 1, args.wait_limit_ns);",
         "",
     ),
     Mutant(
         "a partial buffer is overwritten while it is read",
         MMA,
         "if (units >= 2) device::mbarrier_wait(&s.barrier.partial_empty[buffer], "
-        "(units / 2 - 1) & 1);",
+        "(units / 2 - 1) & 1, args.wait_limit_ns);",
         "",
     ),
     Mutant(
         "x is multiplied before it is there",
         MMA,
-        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);",
+        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, "
+        "args.wait_limit_ns);",
         "",
     ),
     Mutant(
         "scales of x are used before they are there",
         MMA,
-        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);",
+        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, "
+        "args.wait_limit_ns);",
         "",
         unshared=True,
     ),
     Mutant(
         "routing weights are used before they are there",
         MAIN,
-        "    device::mbarrier_wait(&s.barrier.weighted, 0);\n",
+        "    device::mbarrier_wait(&s.barrier.weighted, 0, args.wait_limit_ns);\n",
         "",
     ),
     Mutant(
         "the output sums overwrite partials that are still read",
         "ops/combine.cuh",
-        "    drain_partials(s, units);\n",
+        "    drain_partials(args, s, units);\n",
         "",
     ),
     Mutant(
@@ -274,7 +277,7 @@ MUTANTS = (
     Mutant(
         "the list is made before every token is noted",
         ROUTE,
-        "        device::mbarrier_wait(&s.barrier.routed, 0);\n",
+        "        device::mbarrier_wait(&s.barrier.routed, 0, args.wait_limit_ns);\n",
         "",
     ),
     # -- fences
@@ -630,7 +633,7 @@ MUTANTS = (
     Mutant(
         "experts of tokens that are not there are listed",
         ROUTE,
-        "column < tokens_of_launch ? s.routing.chosen[column][lane][i] : 0",
+        "column < args.tokens ? s.routing.chosen[column][lane][i] : 0",
         "s.routing.chosen[column][lane][i]",
     ),
     Mutant(

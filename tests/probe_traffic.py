@@ -142,7 +142,7 @@ def copies(random: np.random.Generator) -> Probe:
     functions = ("evict_first_policy()", "mbarrier_init_fence()", "mbarrier_arrive(Mbarrier*)")
     functions += ("bulk_copy(void*, const void*, u32, Mbarrier*, CachePolicy)",)
     functions += ("mbarrier_init(Mbarrier*, u32)", "mbarrier_arrive_expect(Mbarrier*, u32)")
-    functions += ("mbarrier_try_wait(Mbarrier*, u32)", "mbarrier_wait(Mbarrier*, u32)")
+    functions += ("mbarrier_try_wait(Mbarrier*, u32)", "mbarrier_wait(Mbarrier*, u32, u64)")
     inputs = np.concatenate([rows.ravel(), payload])
     return Probe("copies", functions, len(sizes), inputs, columns)
 

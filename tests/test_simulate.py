@@ -298,7 +298,7 @@ def find(name: str, folder: Path) -> tuple[str, list[simulate.Finding]]:
         spec.shape, mutant.tokens, mutant.routing, layout=spec.layout, router=spec.router
     )
     runs = [Run("round_robin", 0)]
-    (outcome,) = simulate.simulate(program, problem, runs, mutant.resident)
+    (outcome,) = simulate.simulate(program, problem, runs, mutant.resident, wait_limit_ms=7)
     return "\n".join(map(str, outcome.findings)), list(outcome.findings)
 
 
@@ -309,7 +309,7 @@ def test_a_deadlock_says_who_waits_for_what(tmp_path: Path) -> None:
     assert re.search(
         r"CTA 0, mma \(warps 0-7, all lanes\): waits for a phase of parity 0 of CTA 0: "
         r"h_full\[\d\] .* at ops/down_proj.cuh:\d+ \(down_project\); complete are phases up to -1, "
-        r"phase 0 \(parity 0\) lacks (\d) of \1 arrivals and 0 bytes",
+        r"phase 0 \(parity 0\) lacks (\d) of \1 arrivals and 0 bytes; traps after 7 ms",
         text,
     ), text
 
@@ -318,7 +318,7 @@ def test_a_deadlock_says_who_waits_for_what(tmp_path: Path) -> None:
 def test_a_grid_that_is_not_resident_waits_for_an_sm(tmp_path: Path) -> None:
     text, _ = find("the grid is larger than what can be resident", tmp_path)
     assert "waits for an SM" in text
-    assert re.search(r"polls workspace half 0 .* at ops/\w+.cuh:\d+", text)
+    assert re.search(r"polls workspace half 0 .* at ops/\w+.cuh:\d+.*; traps after 7 ms", text)
 
 
 @needs_compiler
@@ -335,7 +335,9 @@ def test_a_race_names_both_sites_and_the_data(tmp_path: Path) -> None:
 
 @needs_compiler
 def test_a_crash_ends_a_run_and_not_the_next(tmp_path: Path) -> None:
-    mutant = replace(MUTANTS[0], file="ops/combine.cuh", old="    drain_partials(s, units);\n")
+    mutant = replace(
+        MUTANTS[0], file="ops/combine.cuh", old="    drain_partials(args, s, units);\n"
+    )
     mutant = replace(mutant, new="    __builtin_trap();\n")
     program = mutant.build(tmp_path)
     problem = make_problem(mutant.spec.shape, (1,), "uniform")

@@ -79,7 +79,7 @@ MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp,
 #pragma unroll 1
     for (u32 first = (schedule::kRequantWarps - 1 - warp) * 32; first < count; first += kBatch * kThreads) {
         U32x4 word[kBatch];
-        const device::Watchdog watchdog;
+        const device::Watchdog watchdog{args.wait_limit_ns};
 #pragma unroll 1
         for (;;) {
             bool arrived = true;

@@ -67,7 +67,7 @@ MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& 
         const u32 expert = lane * schedule::kLaneExperts + j;
         lanes.bias[j] = shape::kExpertBias && expert < shape::kExperts ? load_given(args.bias + expert) : 0.f;
     }
-    const device::Watchdog watchdog;
+    const device::Watchdog watchdog{args.wait_limit_ns};
     for (;;) {
         bool arrived = true;
 #pragma unroll
@@ -363,14 +363,14 @@ struct LaneTurns {
     //   Writes    -
     //   Waits on  routed
     //   Signals   -
-    MONOMOE_DEVICE LaneTurns(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
-        device::mbarrier_wait(&s.barrier.routed, 0);
+    MONOMOE_DEVICE LaneTurns(const Args& args, SharedStorage& s, u32 lane) {
+        device::mbarrier_wait(&s.barrier.routed, 0, args.wait_limit_ns);
         u32 columns[schedule::kTokenTiles][schedule::kLaneWords] = {};  // by tile of tokens, a byte for each expert
 #pragma unroll
         for (u32 column = 0; column < schedule::kColumns; ++column) {
 #pragma unroll
             for (u32 i = 0; i < schedule::kLaneWords; ++i) {
-                const u32 chosen = column < tokens_of_launch ? s.routing.chosen[column][lane][i] : 0;
+                const u32 chosen = column < args.tokens ? s.routing.chosen[column][lane][i] : 0;
 #pragma unroll
                 for (u32 t = 0; t < schedule::kTokenTiles; ++t) columns[t][i] |= (chosen >> t & 0x01010101u) << column;
             }

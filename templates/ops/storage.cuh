@@ -19,6 +19,7 @@ struct Args {
     u8* workspace;               // header, then two halves; zeroed once at allocation
     u32 workspace_half_bytes;
     u32 tokens;                  // 1 ... kTokenTile
+    u64 wait_limit_ns;           // a wait that lasts longer ends in a trap
     u64* trace;                  // only with kTrace
 };
 

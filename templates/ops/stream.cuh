@@ -80,7 +80,7 @@ constexpr u32 early_stages() {
 //   Waits on  -
 //   Signals   full
 MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 expert) {
-    RingWriter ring(s);
+    RingWriter ring(args, s);
     const u8* source = UpRuns::source(args.w13, expert, UpUnit::first(cta).stripe());
 #pragma unroll
     for (u32 k = 0; k < early_stages(); ++k, source += UpRuns::kBytes) {
@@ -99,7 +99,7 @@ MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& tra
 //   Signals   full
 MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, bool early) {
     const u32 active_count = s.active_count;
-    RingWriter ring(s);
+    RingWriter ring(args, s);
 
     using Up = schedule::UpStage;
     u32 k = 0;
