@@ -62,7 +62,7 @@ struct HandOff {
     }
 };
 
-// Reads the header. One thread, before the CTA-wide barrier.
+// Reads the header. One thread, before its warp arrives at kMade and kEpoch.
 //   Reads     the workspace header
 //   Writes    epoch, dirty_bytes
 //   Waits on  -

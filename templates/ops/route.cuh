@@ -292,8 +292,8 @@ MONOMOE_DEVICE void note_experts(SharedStorage& s, u32 experts, u32 round, u32 w
     }
 }
 
-// Routing weights of one token, off the critical path. One warp.
-//   Reads     chosen, the logits again
+// Routing weights of one token, whose experts are `chosen` as bits of each lane's, off the critical path. One warp.
+//   Reads     the logits again
 //   Writes    selected[token] (ascending experts, then the shared ones), weight[token]
 //   Waits on  -
 //   Signals   - (the caller arrives on weighted after its last token)

@@ -78,7 +78,7 @@ static_assert(sizeof(Barriers) == Barriers::kCount * sizeof(device::Mbarrier), "
 struct NamedBarrier {
     enum : u32 {
         kMade,    // barriers made and header read; met by all threads, awaited by those who need it late
-        kEpoch,   // the same, awaited by the MMA warps
+        kEpoch,   // the same; met and awaited by the MMA warps and the epilogue warp that reads the header
         kOutput,  // MMA warps, around the partial sums of the output
         kLogits,  // MMA warps, around the partial sums of logits
     };
@@ -105,7 +105,7 @@ struct alignas(128) SharedStorage {
     float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
     // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
-    ActiveExpert active[schedule::kMaxActive];       // ascending experts
+    ActiveExpert active[schedule::kMaxActive];  // ascending experts
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
     alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
 

@@ -66,7 +66,8 @@ struct Runs {
 using UpRuns = Runs<schedule::UpStage, schedule::kGUp, schedule::kStagesPerUnitUp>;
 using DownRuns = Runs<schedule::DownStage, schedule::kGDown, schedule::kStagesPerExpertDown>;
 
-// Stages of a CTA's first unit that are requested before the list is written: 32 KB take as long as writing it.
+// Stages of a CTA's first unit that are requested before the list is written: 32 KB take as long as writing it; one
+// stage if it is larger.
 constexpr u32 early_stages() {
     using Up = schedule::UpStage;
     constexpr u32 kMost = Up::kBytes < 32 * 1024 ? 32 * 1024 / Up::kBytes : 1;
