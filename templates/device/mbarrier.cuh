@@ -51,7 +51,9 @@ MONOMOE_DEVICE bool mbarrier_try_wait(Mbarrier* barrier, u32 parity) {
 MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity, u64 limit_ns) {
     if (mbarrier_try_wait(barrier, parity)) return;
     const Watchdog watchdog{limit_ns};
-    while (!mbarrier_try_wait(barrier, parity)) watchdog.check();
+    do {
+        watchdog.check();
+    } while (!mbarrier_try_wait(barrier, parity));
 }
 
 }  // namespace device

@@ -363,14 +363,15 @@ struct LaneTurns {
     //   Writes    -
     //   Waits on  routed
     //   Signals   -
-    MONOMOE_DEVICE LaneTurns(const Args& args, SharedStorage& s, u32 lane) {
-        device::mbarrier_wait(&s.barrier.routed, 0, args.wait_limit_ns);
+    MONOMOE_DEVICE void count_turns(const SharedStorage& s, u32 tokens_of_launch, u32 lane) {
+        count = 0;
         u32 columns[schedule::kTokenTiles][schedule::kLaneWords] = {};  // by tile of tokens, a byte for each expert
-#pragma unroll
-        for (u32 column = 0; column < schedule::kColumns; ++column) {
+        const u32 warps = tokens_of_launch < schedule::kColumns ? tokens_of_launch : schedule::kColumns;
+#pragma unroll 1
+        for (u32 column = 0; column < warps; ++column) {
 #pragma unroll
             for (u32 i = 0; i < schedule::kLaneWords; ++i) {
-                const u32 chosen = column < args.tokens ? s.routing.chosen[column][lane][i] : 0;
+                const u32 chosen = s.routing.chosen[column][lane][i];
 #pragma unroll
                 for (u32 t = 0; t < schedule::kTokenTiles; ++t) columns[t][i] |= (chosen >> t & 0x01010101u) << column;
             }
