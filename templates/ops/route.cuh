@@ -278,20 +278,6 @@ MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
     return above;
 }
 
-// Notes the experts of the token warp + round * kRequantWarps for the list. One requant warp.
-//   Reads     -
-//   Writes    chosen
-//   Waits on  -
-//   Signals   - (the caller arrives on routed after its last token)
-MONOMOE_DEVICE void note_experts(SharedStorage& s, u32 experts, u32 round, u32 warp, u32 lane) {
-#pragma unroll
-    for (u32 i = 0; i < schedule::kLaneWords; ++i) {
-        const u32 bytes = (experts >> 4 * i & 15) * 0x00204081u & 0x01010101u;  // bit k to byte k
-        u32& noted = s.routing.chosen[warp][lane][i];
-        noted = round ? noted | bytes << round : bytes;
-    }
-}
-
 // Routing weights of one token, whose experts are `chosen` as bits of each lane's, off the critical path. One warp.
 //   Reads     the logits again
 //   Writes    selected[token] (ascending experts, then the shared ones), weight[token]
@@ -347,57 +333,68 @@ MONOMOE_DEVICE u32 first_of_columns(u32 tokens) {
 
 // The turns of the experts of one lane: what the list of active experts is made of. The producer warp.
 struct LaneTurns {
-    u32 tokens[schedule::kLaneExperts];  // of each expert
-    u32 before = 0;                      // turns of the lanes before this one
-    u32 count = 0;
+    static constexpr u32 kMasks = 4 / sizeof(schedule::LaneMask);  // tokens in a word
+    static constexpr u32 kWords = schedule::kTokenTile / kMasks;
+    u32 words[kWords];  // of each token, its experts as bits
+    u32 any = 0;        // experts with a token
+    u32 count = 0;      // turns
+    u32 before = 0;     // turns of the lanes before this one
 
-    // Their number for an expert with these tokens.
-    MONOMOE_DEVICE static u32 turns(u32 tokens) {
-        if (schedule::kTokenTiles == 1) return tokens != 0;
-        u32 count = 0;
-        for (; tokens; tokens ^= first_of_columns(tokens)) ++count;
-        return count;
-    }
-
-    //   Reads     chosen
+    //   Reads     chosen (the caller has waited for it)
     //   Writes    -
-    //   Waits on  routed
+    //   Waits on  -
     //   Signals   -
-    MONOMOE_DEVICE void count_turns(const SharedStorage& s, u32 tokens_of_launch, u32 lane) {
-        count = 0;
-        u32 columns[schedule::kTokenTiles][schedule::kLaneWords] = {};  // by tile of tokens, a byte for each expert
-        const u32 warps = tokens_of_launch < schedule::kColumns ? tokens_of_launch : schedule::kColumns;
-#pragma unroll 1
-        for (u32 column = 0; column < warps; ++column) {
+    MONOMOE_DEVICE LaneTurns(const SharedStorage& s, u32 lane) {
 #pragma unroll
-            for (u32 i = 0; i < schedule::kLaneWords; ++i) {
-                const u32 chosen = s.routing.chosen[column][lane][i];
-#pragma unroll
-                for (u32 t = 0; t < schedule::kTokenTiles; ++t) columns[t][i] |= (chosen >> t & 0x01010101u) << column;
-            }
+        for (u32 w = 0; w < kWords; w += 4) {
+            const U32x4 four = *reinterpret_cast<const U32x4*>(&s.routing.chosen[lane][w * kMasks]);
+            words[w] = four.x;
+            words[w + 1] = four.y;
+            words[w + 2] = four.z;
+            words[w + 3] = four.w;
+            any |= four.x | four.y | four.z | four.w;
         }
-#pragma unroll
-        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-            tokens[j] = 0;
-#pragma unroll
-            for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                tokens[j] |= (columns[t][j / 4] >> j % 4 * 8 & 0xff) << schedule::kColumns * t;
-            }
-            count += turns(tokens[j]);
+        if (kMasks == 2) any = (any | any >> 16) & 0xffff;
+        if constexpr (schedule::kTokenTiles == 1) {
+            count = device::count_bits(any);
+        } else {
+            for (u32 left = any; left; left &= left - 1) count += turns(tokens_of(device::lowest_bit(left)));
         }
         before = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
     }
 
+    // The tokens of this lane's expert j, as bits.
+    MONOMOE_DEVICE u32 tokens_of(u32 j) const {
+        u32 tokens = 0;
+#pragma unroll
+        for (u32 w = 0; w < kWords; ++w) {
+            const u32 bits = words[w] >> j;
+            tokens |= (kMasks == 2 ? (bits & 1) | (bits >> 15 & 2) : bits & 1) << w * kMasks;
+        }
+        return tokens;
+    }
+
     // The routed expert at this position of the list; one behind the last if there is none.
     MONOMOE_DEVICE u32 expert_at(u32 position, u32 lane) const {
-        u32 expert = shape::kExperts, first = before;
-#pragma unroll
-        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-            const u32 mine = turns(tokens[j]);
-            if (position - first < mine) expert = lane * schedule::kLaneExperts + j;
-            first += mine;
+        u32 expert = shape::kExperts, left = any;
+        if (position - before < count) {
+            u32 behind = position - before;  // turns of this lane before that one
+#pragma unroll 1
+            for (;; left &= left - 1) {
+                const u32 mine = schedule::kTokenTiles == 1 ? 1 : turns(tokens_of(device::lowest_bit(left)));
+                if (behind < mine) break;
+                behind -= mine;
+            }
+            expert = lane * schedule::kLaneExperts + device::lowest_bit(left);
         }
         return device::reduce_min(expert);
+    }
+
+    // The turns of an expert with these tokens.
+    MONOMOE_DEVICE static u32 turns(u32 tokens) {
+        u32 count = 0;
+        for (; tokens; tokens ^= first_of_columns(tokens)) ++count;
+        return count;
     }
 };
 
@@ -410,14 +407,16 @@ MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, 
     const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
     u32 position = lane_turns.before;
     if (lane == 31) s.active_count = position + lane_turns.count + shape::kSharedExperts * tiles;
-#pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        for (u32 left = lane_turns.tokens[j]; left; left ^= first_of_columns(left)) {
+#pragma unroll 1
+    for (u32 experts = lane_turns.any; experts; experts &= experts - 1) {
+        const u32 j = device::lowest_bit(experts);
+        for (u32 left = lane_turns.tokens_of(j); left; left ^= first_of_columns(left)) {
             s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
             s.active[position].tokens = first_of_columns(left);
             ++position;
         }
     }
+    device::sync_warp();
     if constexpr (shape::kSharedExperts > 0) {
         const u32 routed = device::shuffle(position, 31);
         for (u32 i = lane; i < shape::kSharedExperts * tiles; i += 32) {

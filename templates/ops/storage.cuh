@@ -48,7 +48,7 @@ struct Barriers {
     device::Mbarrier h_empty[schedule::kHSlots];
     device::Mbarrier partial_full[2];
     device::Mbarrier partial_empty[2];
-    device::Mbarrier routed;     // chosen is complete
+    device::Mbarrier routed;     // chosen is complete; only with kRouterWeight, else it is before kMade
     device::Mbarrier weighted;   // selected and weight are complete
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
@@ -67,7 +67,8 @@ struct Barriers {
         if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
-        if (index >= kRouted && index < kListed) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
+        if (index == kRouted) count = schedule::kRequantWarps;
+        if (index == kRouted + 1) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
         if (index == kXReady) count = schedule::kRequantWarps;
         return count;
     }
@@ -97,8 +98,8 @@ struct alignas(128) SharedStorage {
         // partial sums of the output, after the last unit has left `up`
         F32x4 down[schedule::kTokenTiles][schedule::kMmaWarps][schedule::DownStage::kAccumulators][32];
         struct {  // before `listed`
-            // by requant warp and lane, a byte for each of the lane's experts; bit r: token warp + 8 * r is routed there
-            alignas(16) u32 chosen[schedule::kRequantWarps][32][schedule::kLaneWords];
+            // by routing lane and token, the lane's experts as bits
+            alignas(16) schedule::LaneMask chosen[32][schedule::kTokenTile];
             float router[schedule::kMmaWarps][16];  // partial sums of logits
         } routing;
     };
