@@ -202,10 +202,20 @@ MONOMOE_DEVICE void down_project(const Args& args, SharedStorage& s, RingReader&
         const u32 tokens = present ? s.active[share.expert(mine)].tokens : 0;
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerExpertDown; ++k) {
+            // The only block of a stage is in registers before h is waited for. More would take too many of them.
+            constexpr bool kOnlyBlock = Stage::kWarpBlocks == 1;
+            BlockOperand only;
+            if constexpr (kOnlyBlock) {
+                ring.wait(args, s);
+                trace.mark(Event::kStageFull, local);
+                if (present && warp < Stage::kBlocks) only = ring.block<Stage>(s, warp, lane);
+            }
             if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], (mine / schedule::kHSlots) & 1, args.wait_limit_ns);
             if (k == 0) trace.mark(Event::kHReady, local);
-            ring.wait(args, s);
-            trace.mark(Event::kStageFull, local);
+            if constexpr (!kOnlyBlock) {
+                ring.wait(args, s);
+                trace.mark(Event::kStageFull, local);
+            }
             if (present) {
 #pragma unroll
                 for (u32 i = 0; i < Stage::kWarpBlocks; ++i) {
@@ -217,7 +227,7 @@ MONOMOE_DEVICE void down_project(const Args& args, SharedStorage& s, RingReader&
                     const u32 scale_row = (first_row + tile * schedule::kRowTile) / schedule::kScaleBlock - first_row / schedule::kScaleBlock;
                     float product[4];
                     const shape::Activation* const first = s.h[slot][lane / 4] + column * schedule::kScaleBlock;
-                    multiply_block(product, ring.block<Stage>(s, block, lane), shared_operands(first, lane));
+                    multiply_block(product, kOnlyBlock ? only : ring.block<Stage>(s, block, lane), shared_operands(first, lane));
                     const F32x2 scale = *reinterpret_cast<const F32x2*>(&s.h_scale[slot][scale_row][column][2 * q]);
 #pragma unroll
                     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
