@@ -343,6 +343,14 @@ class Geometry:
         return -(-self.shape.experts // 32)
 
     @property
+    def leads(self) -> int:
+        """Experts of the first token, best first, that the list of active experts begins with.
+
+        As many as the first units of the CTAs belong to, but at most four.
+        """
+        return min(4, self.shape.top_k, -(-self.schedule.grid // self.schedule.g_up))
+
+    @property
     def lane_mask_bytes(self) -> int:
         """Bytes of a word with a bit for each expert of a lane."""
         return 2 if self.lane_experts <= 16 else 4

@@ -233,13 +233,9 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
     }
 }
 
-// The experts of one token, as bits of this lane's. One warp.
-//
-// The kTopK-th largest of the two best keys of every lane bounds the kTopK-th largest key from below, and is nearly
-// always equal to it; else a few steps upwards find it.
-MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
+// What ranks the experts of a lane: by key, the lowest expert first among equals; 0 if it cannot be selected.
+MONOMOE_DEVICE void rank_keys(u32 (&key)[schedule::kLaneExperts], const LaneLogits& lanes, u32 lane) {
     float value[schedule::kLaneExperts];
-    u32 key[schedule::kLaneExperts];
     rank_values(value, lanes, lane);
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
@@ -247,7 +243,30 @@ MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
         key[j] = valid ? rank_key(value[j]) : 0;
     }
     if constexpr (shape::kGroups > 1) keep_best_groups(value, key, lane);
+}
 
+// Takes the best expert left out of the keys of a token. One warp.
+MONOMOE_DEVICE u32 take_best(u32 (&key)[schedule::kLaneExperts], u32 lane) {
+    u32 best = key[0];
+#pragma unroll
+    for (u32 j = 1; j < schedule::kLaneExperts; ++j) best = device::maximum(best, key[j]);
+    best = device::reduce_max(best);
+    u32 expert = shape::kExperts;
+#pragma unroll
+    for (u32 j = schedule::kLaneExperts; j-- > 0;) expert = key[j] == best ? lane * schedule::kLaneExperts + j : expert;
+    expert = device::reduce_min(expert);
+#pragma unroll
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) key[j] = lane * schedule::kLaneExperts + j == expert ? 0 : key[j];
+    return expert;
+}
+
+// The experts of one token, as bits of this lane's. One warp.
+//
+// The kTopK-th largest of the two best keys of every lane bounds the kTopK-th largest key from below, and is nearly
+// always equal to it; else a few steps upwards find it.
+MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
+    u32 key[schedule::kLaneExperts];
+    rank_keys(key, lanes, lane);
     TwoBest lane_best = TwoBest::of(key);
     u32 bound = 0;
 #pragma unroll 1
@@ -331,14 +350,20 @@ MONOMOE_DEVICE u32 first_of_columns(u32 tokens) {
     return schedule::kTokenTiles == 1 ? tokens : tokens & ~(tokens << 8 | tokens << 16 | tokens << 24);
 }
 
+// The kLeads best experts of token 0, best first: the first entries of the list, known before it. The same for every lane.
+struct Leads {
+    u64 packed = 0;
+
+    MONOMOE_DEVICE void add(u32 i, u32 expert) { packed |= u64{expert} << 16 * i; }
+    MONOMOE_DEVICE u32 expert(u32 i) const { return static_cast<u32>(packed >> 16 * i) & 0xffff; }
+};
+
 // The turns of the experts of one lane: what the list of active experts is made of. The producer warp.
 struct LaneTurns {
     static constexpr u32 kMasks = 4 / sizeof(schedule::LaneMask);  // tokens in a word
     static constexpr u32 kWords = schedule::kTokenTile / kMasks;
     u32 words[kWords];  // of each token, its experts as bits
     u32 any = 0;        // experts with a token
-    u32 count = 0;      // turns
-    u32 before = 0;     // turns of the lanes before this one
 
     //   Reads     chosen (the caller has waited for it)
     //   Writes    -
@@ -355,12 +380,6 @@ struct LaneTurns {
             any |= four.x | four.y | four.z | four.w;
         }
         if (kMasks == 2) any = (any | any >> 16) & 0xffff;
-        if constexpr (schedule::kTokenTiles == 1) {
-            count = device::count_bits(any);
-        } else {
-            for (u32 left = any; left; left &= left - 1) count += turns(tokens_of(device::lowest_bit(left)));
-        }
-        before = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
     }
 
     // The tokens of this lane's expert j, as bits.
@@ -374,46 +393,47 @@ struct LaneTurns {
         return tokens;
     }
 
-    // The routed expert at this position of the list; one behind the last if there is none.
-    MONOMOE_DEVICE u32 expert_at(u32 position, u32 lane) const {
-        u32 expert = shape::kExperts, left = any;
-        if (position - before < count) {
-            u32 behind = position - before;  // turns of this lane before that one
-#pragma unroll 1
-            for (;; left &= left - 1) {
-                const u32 mine = schedule::kTokenTiles == 1 ? 1 : turns(tokens_of(device::lowest_bit(left)));
-                if (behind < mine) break;
-                behind -= mine;
-            }
-            expert = lane * schedule::kLaneExperts + device::lowest_bit(left);
-        }
-        return device::reduce_min(expert);
-    }
-
     // The turns of an expert with these tokens.
     MONOMOE_DEVICE static u32 turns(u32 tokens) {
+        if (schedule::kTokenTiles == 1) return tokens != 0;
         u32 count = 0;
         for (; tokens; tokens ^= first_of_columns(tokens)) ++count;
         return count;
     }
 };
 
-// Writes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
+// Writes the list of active experts: a turn of each lead; the other turns, ascending; the shared experts, with all
+// tokens. The producer warp.
 //   Reads     -
 //   Writes    active (experts and tokens), active_count
 //   Waits on  -
 //   Signals   listed
-MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, u32 tokens_of_launch, u32 lane) {
+MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, const Leads& leads, u32 tokens_of_launch, u32 lane) {
     const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
-    u32 position = lane_turns.before;
-    if (lane == 31) s.active_count = position + lane_turns.count + shape::kSharedExperts * tiles;
+    u32 count = 0;
+    if constexpr (schedule::kTokenTiles == 1) {
+        count = device::count_bits(lane_turns.any);
+    } else {
+#pragma unroll 1
+        for (u32 experts = lane_turns.any; experts; experts &= experts - 1) {
+            count += LaneTurns::turns(lane_turns.tokens_of(device::lowest_bit(experts)));
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < schedule::kLeads; ++i) count -= leads.expert(i) / schedule::kLaneExperts == lane;
+    u32 position = schedule::kLeads + count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
+    if (lane == 31) s.active_count = position + count + shape::kSharedExperts * tiles;
 #pragma unroll 1
     for (u32 experts = lane_turns.any; experts; experts &= experts - 1) {
-        const u32 j = device::lowest_bit(experts);
+        const u32 j = device::lowest_bit(experts), expert = lane * schedule::kLaneExperts + j;
+        u32 lead = schedule::kLeads;
+#pragma unroll
+        for (u32 i = 0; i < schedule::kLeads; ++i) lead = leads.expert(i) == expert ? i : lead;
         for (u32 left = lane_turns.tokens_of(j); left; left ^= first_of_columns(left)) {
-            s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
-            s.active[position].tokens = first_of_columns(left);
-            ++position;
+            const u32 at = lead < schedule::kLeads ? lead : position++;
+            lead = schedule::kLeads;
+            s.active[at].expert = static_cast<u16>(expert);
+            s.active[at].tokens = first_of_columns(left);
         }
     }
     device::sync_warp();

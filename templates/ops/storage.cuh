@@ -82,6 +82,7 @@ struct NamedBarrier {
         kEpoch,   // the same; met and awaited by the MMA warps and the epilogue warp that reads the header
         kOutput,  // MMA warps, around the partial sums of the output
         kLogits,  // MMA warps, around the partial sums of logits
+        kRing,    // barriers made; met by the MMA warps, awaited by the producer warp
     };
 };
 

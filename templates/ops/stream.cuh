@@ -98,13 +98,13 @@ MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& tra
 //   Writes    ring
 //   Waits on  empty
 //   Signals   full
-MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, bool early) {
+MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta) {
     const u32 active_count = s.active_count;
     RingWriter ring(args, s);
 
     using Up = schedule::UpStage;
     u32 k = 0;
-    if (early) {
+    if (UpUnit::first(cta).expert() < schedule::kLeads) {
 #pragma unroll
         for (; k < early_stages(); ++k) ring.close<Up>();
     }
