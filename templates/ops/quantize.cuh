@@ -66,12 +66,12 @@ MONOMOE_DEVICE void quantize_inputs(const Args& args, const SharedStorage& s, In
 // How the packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
 struct PacketShare {
     static constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
-    static constexpr u32 kWords = InputPacket::kScaleWord + 1 - kFirstWord;  // that are received of a packet
+    static constexpr u32 kWords = InputPacket::kWords - kFirstWord;  // that are received of a packet
     static constexpr u32 kPackets = 32 / kWords;
     static constexpr u32 kStep = kPackets * schedule::kRequantWarps;  // from a lane's packet to its next one
 };
 
-// Receives the packets at, at + kStep, ... of at most kCount: one word a lane and packet.
+// Receives packets at, at + kStep, ... below `end`, kCount of them at most: a lane one `word` of each.
 template <u32 kCount>
 MONOMOE_DEVICE void receive_packets(SharedStorage& s, const InputPacket* packets, u32 at, u32 end, u32 word, u64 limit_ns) {
     U32x4 words[kCount];
@@ -101,11 +101,13 @@ MONOMOE_DEVICE void receive_packets(SharedStorage& s, const InputPacket* packets
     }
 }
 
+// Receives any number of packets: the warps take their words in turn, 32 at a time.
 MONOMOE_DEVICE void receive_words(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
     constexpr u32 kBatch = 8;  // words a lane has on their way
     constexpr u32 kThreads = 32 * schedule::kRequantWarps;
     constexpr u32 kFirstWord = PacketShare::kFirstWord, kWords = PacketShare::kWords;
     const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;
+    const U32x4* const words = InputPacket::words_of(packets);
 #pragma unroll 1
     for (u32 first = (schedule::kRequantWarps - 1 - warp) * 32; first < count; first += kBatch * kThreads) {
         U32x4 word[kBatch];
@@ -117,9 +119,7 @@ MONOMOE_DEVICE void receive_words(const Args& args, SharedStorage& s, const Inpu
             for (u32 i = 0; i < kBatch; ++i) {
                 const u32 at = first + i * kThreads + lane;
                 word[i] = {1, 1, 1, 1};
-                if (at < count) {
-                    word[i] = kFirstWord ? packets[at].load(kFirstWord) : packets[0].load(at);
-                }
+                if (at < count) word[i] = device::load_relaxed(words + (kFirstWord ? at * InputPacket::kWords + kFirstWord : at));
             }
 #pragma unroll
             for (u32 i = 0; i < kBatch; ++i) arrived = arrived && has_arrived(word[i]);
@@ -150,9 +150,9 @@ MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp,
     const u32 count = lane < Share::kPackets * Share::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
     const u32 word = Share::kFirstWord + lane % Share::kWords;
     const u32 first = warp * Share::kPackets + lane / Share::kWords;
-    // Few tokens take less code, and code has to be fetched.
-    if (args.tokens * schedule::kHiddenBlocks <= 3 * Share::kStep) {
-        receive_packets<3>(s, packets, first, count, word, args.wait_limit_ns);
+    constexpr u32 kFew = 3;  // a lane; so few take less code, and code has to be fetched
+    if (args.tokens * schedule::kHiddenBlocks <= kFew * Share::kStep) {
+        receive_packets<kFew>(s, packets, first, count, word, args.wait_limit_ns);
     } else {
         receive_words(args, s, packets, warp, lane);
     }

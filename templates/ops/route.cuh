@@ -24,8 +24,8 @@ MONOMOE_DEVICE float load_logit(const Args& args, u32 token, u32 expert) {
 
 MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
     LaneLogits lanes;
-    if constexpr (sizeof(shape::Logit) == 4 && schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0 &&
-                  !shape::kSharedGate) {
+    constexpr bool kWhole = schedule::kLaneExperts * 32 == shape::kExperts;  // lanes
+    if constexpr (sizeof(shape::Logit) == 4 && kWhole && schedule::kLaneExperts % 4 == 0 && !shape::kSharedGate) {
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; j += 4) {
             const u32 expert = lane * schedule::kLaneExperts + j;
@@ -41,14 +41,14 @@ MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
             lanes.bias[j + 2] = bias.z;
             lanes.bias[j + 3] = bias.w;
         }
-        return lanes;
-    }
+    } else {
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        const u32 expert = lane * schedule::kLaneExperts + j;
-        const bool valid = schedule::kLaneExperts * 32 == shape::kExperts || expert < shape::kExperts;
-        lanes.logit[j] = valid ? load_logit(args, token, expert) : 0.f;
-        lanes.bias[j] = shape::kExpertBias && valid ? load_given(args.bias + expert) : 0.f;
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            const u32 expert = lane * schedule::kLaneExperts + j;
+            const bool valid = kWhole || expert < shape::kExperts;
+            lanes.logit[j] = valid ? load_logit(args, token, expert) : 0.f;
+            lanes.bias[j] = shape::kExpertBias && valid ? load_given(args.bias + expert) : 0.f;
+        }
     }
     return lanes;
 }
@@ -233,7 +233,8 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
     }
 }
 
-// What ranks the experts of a lane: by key, the lowest expert first among equals; 0 if it cannot be selected.
+// The keys by which a lane's experts are ranked, the lowest expert first among equals; 0 for those that cannot be
+// selected.
 MONOMOE_DEVICE void rank_keys(u32 (&key)[schedule::kLaneExperts], const LaneLogits& lanes, u32 lane) {
     float value[schedule::kLaneExperts];
     rank_values(value, lanes, lane);
@@ -245,7 +246,7 @@ MONOMOE_DEVICE void rank_keys(u32 (&key)[schedule::kLaneExperts], const LaneLogi
     if constexpr (shape::kGroups > 1) keep_best_groups(value, key, lane);
 }
 
-// Takes the best expert left out of the keys of a token. One warp.
+// The best expert of a token among those whose keys are left, whose key it takes away. One warp.
 MONOMOE_DEVICE u32 take_best(u32 (&key)[schedule::kLaneExperts], u32 lane) {
     u32 best = key[0];
 #pragma unroll
@@ -350,24 +351,27 @@ MONOMOE_DEVICE u32 first_of_columns(u32 tokens) {
     return schedule::kTokenTiles == 1 ? tokens : tokens & ~(tokens << 8 | tokens << 16 | tokens << 24);
 }
 
-// The kLeads best experts of token 0, best first: the first entries of the list, known before it. The same for every lane.
+// The kLeads best experts of token 0, best first, with which the list of active experts begins: they are known before
+// anything else of it. The same in every lane. They are among those that select_experts chooses, which ranks by the
+// same keys.
 struct Leads {
+    static_assert(schedule::kLeads <= 4 && schedule::kLeads <= shape::kTopK && shape::kExperts <= 1u << 16, "they fit");
     u64 packed = 0;
 
     MONOMOE_DEVICE void add(u32 i, u32 expert) { packed |= u64{expert} << 16 * i; }
     MONOMOE_DEVICE u32 expert(u32 i) const { return static_cast<u32>(packed >> 16 * i) & 0xffff; }
 };
 
-// The turns of the experts of one lane: what the list of active experts is made of. The producer warp.
+// Which tokens have chosen the experts of one lane: what the list of active experts is made of. The producer warp.
 struct LaneTurns {
-    static constexpr u32 kMasks = 4 / sizeof(schedule::LaneMask);  // tokens in a word
+    static constexpr u32 kMasks = 4 / sizeof(schedule::LaneMask);  // in a word, each of a token
     static constexpr u32 kWords = schedule::kTokenTile / kMasks;
-    u32 words[kWords];  // of each token, its experts as bits
-    u32 any = 0;        // experts with a token
+    u32 words[kWords];
+    u32 any = 0;  // experts with a token, as bits
 
-    //   Reads     chosen (the caller has waited for it)
+    //   Reads     chosen
     //   Writes    -
-    //   Waits on  -
+    //   Waits on  routed, or kMade without the router inside (the caller did)
     //   Signals   -
     MONOMOE_DEVICE LaneTurns(const SharedStorage& s, u32 lane) {
 #pragma unroll
@@ -393,32 +397,30 @@ struct LaneTurns {
         return tokens;
     }
 
-    // The turns of an expert with these tokens.
-    MONOMOE_DEVICE static u32 turns(u32 tokens) {
-        if (schedule::kTokenTiles == 1) return tokens != 0;
-        u32 count = 0;
-        for (; tokens; tokens ^= first_of_columns(tokens)) ++count;
-        return count;
+    // The number of turns of all of them.
+    MONOMOE_DEVICE u32 count() const {
+        if constexpr (schedule::kTokenTiles == 1) {
+            return device::count_bits(any);
+        } else {
+            u32 turns = 0;
+#pragma unroll 1
+            for (u32 experts = any; experts; experts &= experts - 1) {
+                for (u32 left = tokens_of(device::lowest_bit(experts)); left; left ^= first_of_columns(left)) ++turns;
+            }
+            return turns;
+        }
     }
 };
 
-// Writes the list of active experts: a turn of each lead; the other turns, ascending; the shared experts, with all
-// tokens. The producer warp.
+// Writes the list of active experts: the first turn of each lead, best first; all other turns, ascending by expert; the
+// shared experts, with all tokens. The producer warp.
 //   Reads     -
 //   Writes    active (experts and tokens), active_count
 //   Waits on  -
 //   Signals   listed
 MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, const Leads& leads, u32 tokens_of_launch, u32 lane) {
     const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
-    u32 count = 0;
-    if constexpr (schedule::kTokenTiles == 1) {
-        count = device::count_bits(lane_turns.any);
-    } else {
-#pragma unroll 1
-        for (u32 experts = lane_turns.any; experts; experts &= experts - 1) {
-            count += LaneTurns::turns(lane_turns.tokens_of(device::lowest_bit(experts)));
-        }
-    }
+    u32 count = lane_turns.count();
 #pragma unroll
     for (u32 i = 0; i < schedule::kLeads; ++i) count -= leads.expert(i) / schedule::kLaneExperts == lane;
     u32 position = schedule::kLeads + count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
@@ -436,7 +438,6 @@ MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, 
             s.active[at].tokens = first_of_columns(left);
         }
     }
-    device::sync_warp();
     if constexpr (shape::kSharedExperts > 0) {
         const u32 routed = device::shuffle(position, 31);
         for (u32 i = lane; i < shape::kSharedExperts * tiles; i += 32) {

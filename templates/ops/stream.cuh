@@ -66,8 +66,8 @@ struct Runs {
 using UpRuns = Runs<schedule::UpStage, schedule::kGUp, schedule::kStagesPerUnitUp>;
 using DownRuns = Runs<schedule::DownStage, schedule::kGDown, schedule::kStagesPerExpertDown>;
 
-// Stages of a CTA's first unit that are requested before the list is written: 32 KB take as long as writing it; one
-// stage if it is larger.
+// Stages of a CTA's first unit that are requested before the list is written, if the unit is of a lead: 32 KB take as
+// long as writing it; one stage if it is larger.
 constexpr u32 early_stages() {
     using Up = schedule::UpStage;
     constexpr u32 kMost = Up::kBytes < 32 * 1024 ? 32 * 1024 / Up::kBytes : 1;
@@ -92,11 +92,11 @@ MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& tra
     }
 }
 
-// Requests all weights of this CTA, up-projection first, but for those that stream_early has requested if `early`. One
-// thread.
+// Requests all weights of this CTA, up-projection first, but for those that stream_early has requested because the
+// first unit is of a lead. One thread.
 //   Reads     active, active_count (its own warp wrote them)
 //   Writes    ring
-//   Waits on  empty
+//   Waits on  empty, full
 //   Signals   full
 MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta) {
     const u32 active_count = s.active_count;
