@@ -49,11 +49,12 @@ def moe_sums(
     shape, geometry = spec.shape, spec.geometry
     parts_up = _parts(spec.schedule.k_up, shape.hidden)
     parts_down = _parts(spec.schedule.k_down, shape.intermediate)
-    ids, weights, best = _assign(logits.float().numpy(), None if bias is None else bias.numpy(), shape)
+    biases = None if bias is None else bias.numpy()
+    ids, weights, best = _assign(logits.float().numpy(), biases, shape)
     values, scales = round_activations(x, shape)
 
-    terms = []  # of every turn of an active expert: its column blocks' shares of the output
-    leads: dict[int, Floats | None] = dict.fromkeys(best[: geometry.leads].tolist())
+    # Of every active expert and each of its turns: its column blocks' shares of the output.
+    turns: dict[int, list[Floats]] = {}
     for expert in np.unique(ids).tolist():
         tokens, slots = (ids == expert).nonzero()
         up = _products(values[tokens], w13[expert])
@@ -62,14 +63,13 @@ def moe_sums(
         h, h_scale = round_activations(torch.from_numpy(_gated(gate, linear, shape)), shape)
         down = _products(h, w2[expert])
         scale = _by_token(h_scale) * _by_row(w2_scale[expert]) * weights[tokens, slots, None]
+        turns[expert] = []
         for turn in _turns(tokens):
-            term = np.zeros((len(down), *x.shape), np.float32)
-            term[:, tokens[turn]] = (down * scale)[:, turn]
-            if leads.get(expert, term) is None:
-                leads[expert] = term
-            else:
-                terms.append(term)
-    terms = [*leads.values(), *terms]
+            turns[expert].append(np.zeros((len(down), *x.shape), np.float32))
+            turns[expert][-1][:, tokens[turn]] = (down * scale)[:, turn]
+    # The list begins with the first turns of the leads; all others follow by expert.
+    first = [turns[expert].pop(0) for expert in best[: geometry.leads].tolist()]
+    terms = [*first, *(term for own in turns.values() for term in own)]
 
     groups, beside = [], geometry.experts_per_stage_down
     for group in range(geometry.down_groups):
@@ -143,7 +143,7 @@ def _sum(values: Iterable[Floats]) -> Floats:
 def _assign(
     logits: Floats, bias: Floats | None, shape: Shape
 ) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64]]:
-    """Experts ``[B, top_k + shared_experts]``, ascending, their weights, and the best of token 0."""
+    """Experts ``[B, top_k + shared_experts]``, ascending, their weights; `_route`'s of token 0."""
     routed, gate = np.split(logits, [shape.experts], axis=-1)
     ids, weights, best = _route(routed, bias, shape)
     if not shape.shared_experts:

@@ -344,15 +344,16 @@ class Geometry:
 
     @property
     def leads(self) -> int:
-        """Experts of the first token, best first, that the list of active experts begins with.
+        """Experts of token 0, best first, with which the list of active experts begins.
 
-        As many as the first units of the CTAs belong to, but at most four.
+        As many as the CTAs' first units are of, but four at most. A CTA requests weights of its
+        first unit before the list is made if that is of one of them.
         """
         return min(4, self.shape.top_k, -(-self.schedule.grid // self.schedule.g_up))
 
     @property
     def lane_mask_bytes(self) -> int:
-        """Bytes of a word with a bit for each expert of a lane."""
+        """Bytes of the word in which a lane notes its experts of one token, a bit for each."""
         return 2 if self.lane_experts <= 16 else 4
 
     @property
