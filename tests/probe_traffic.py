@@ -148,5 +148,7 @@ def copies(random: np.random.Generator) -> Probe:
 
 
 def clocks() -> Probe:
-    columns = tuple(Column(name, np.ones(ALL, "u4")) for name in ("sm_clock", "global_nanoseconds"))
-    return Probe("clocks", ("sm_clock()", "global_nanoseconds()"), ALL, np.empty(0, "u4"), columns)
+    names = "sm_clock", "global_nanoseconds", "sm_clock_behind"
+    columns = tuple(Column(name, np.ones(ALL, "u4")) for name in names)
+    calls = "sm_clock()", "global_nanoseconds()", "sm_clock_behind(const u32*)"
+    return Probe("clocks", calls, ALL, np.empty(0, "u4"), columns)

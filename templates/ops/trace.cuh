@@ -30,6 +30,7 @@ struct WarpTracer {
     MONOMOE_DEVICE WarpTracer(const Args&, u32, u32, u32) {}
     MONOMOE_DEVICE void begin() {}
     MONOMOE_DEVICE void mark(Event, u32 = 0) {}
+    MONOMOE_DEVICE void mark_synced(const SharedStorage&) {}
 };
 
 // A record: 1 + event in bits 63..56, index in 47..32, the low half of the SM's clock below. Record 0 is the global
@@ -52,6 +53,8 @@ struct WarpTracer<true> {
         record(Event::kStart, 0, start_clock);
     }
     MONOMOE_DEVICE void mark(Event event, u32 index = 0) { record(event, index, device::sm_clock()); }
+    // Behind a barrier of the hardware.
+    MONOMOE_DEVICE void mark_synced(const SharedStorage& s) { record(Event::kSynced, 0, device::sm_clock_behind(&s.epoch)); }
 
 private:
     MONOMOE_DEVICE void record(Event event, u32 index, u32 clock) {

@@ -268,8 +268,12 @@ MONOMOE_DEVICE void probe_clocks(const Probe& p) {
     device::sync_named(0, kThreads);
     device::sync_named(0, kThreads);
     const u32 more = device::sm_clock() - cycles;
+    u32(&words)[kThreads] = device::shared_storage<u32[kThreads]>();
+    words[p.thread] = p.thread;
+    const u32 last = device::sm_clock_behind(words + p.thread) - cycles;
     p.put(0, p.index, static_cast<u32>(more > 0 && more < 0x80000000u));
     p.put(1, p.index, static_cast<u32>(device::global_nanoseconds() >= time));
+    p.put(2, p.index, static_cast<u32>(last >= more && last < 0x80000000u));
 }
 
 MONOMOE_KERNEL(kThreads) device_probes(const u32* in, u32* out, u32* workspace, u32 probe) {
