@@ -119,7 +119,6 @@ struct RingReader {
     RingSlot slot;
     u32 offset = 0;
 
-    MONOMOE_DEVICE void wait(const Args& args, SharedStorage& s) const { device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity, args.wait_limit_ns); }
     // Block `index` of the stage, as this lane multiplies it.
     template <typename Stage>
     MONOMOE_DEVICE BlockOperand block(const SharedStorage& s, u32 index, u32 lane) const {
@@ -130,6 +129,7 @@ struct RingReader {
             return packed_operand(s.ring + ring_at(offset, index * schedule::kBlockBytes), lane);
         }
     }
+    MONOMOE_DEVICE void wait(const Args& args, SharedStorage& s) const { device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity, args.wait_limit_ns); }
     template <typename Stage>
     MONOMOE_DEVICE void release(SharedStorage& s, u32 lane) {
         device::sync_warp();

@@ -234,7 +234,8 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
 }
 
 // The keys by which a lane's experts are ranked, the lowest expert first among equals; 0 for those that cannot be
-// selected.
+// selected. The producer's copy of this code and that of the routing warps agree to the last bit: on the way to a key
+// no product is added to anything, so the compiler has nothing to fuse in one and not in the other.
 MONOMOE_DEVICE void rank_keys(u32 (&key)[schedule::kLaneExperts], const LaneLogits& lanes, u32 lane) {
     float value[schedule::kLaneExperts];
     rank_values(value, lanes, lane);
