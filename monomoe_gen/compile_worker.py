@@ -23,6 +23,8 @@ from monomoe_gen.errors import CompileError, EnvironmentProblem
 from monomoe_gen.paths import worker_environment
 
 START_S = 60.0  # to import CuPy and load NVRTC, on a slow disk
+# NVRTC keeps programs in the driver's cache, and gives them back without what ptxas reports.
+NO_DRIVER_CACHE = {"CUDA_CACHE_DISABLE": "1"}
 GRACE_S = 10.0  # after which a worker whose parent did not stop it ends by itself
 
 Reply = tuple[str, bytes | str, str]  # "cubin", "refused" or "crashed"; cubin or message; log
@@ -44,7 +46,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
-                env=worker_environment(),
+                env=worker_environment() | NO_DRIVER_CACHE,
             )
 
     def submit(self, texts: Mapping[str, str], options: Sequence[str], seconds: float) -> None:

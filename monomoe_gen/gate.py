@@ -31,13 +31,15 @@ MOST_DISCARDED = 0.2  # of the blocks of a run
 class Plan:
     """How much to measure: processes of the first look and of the last, blocks in each.
 
-    ``delta`` is the threshold, see `regress.threshold`.
+    ``delta`` is the threshold, see `regress.threshold`. Nothing is timed once ``budget_s`` seconds
+    are over; a look that they cut off decides nothing.
     """
 
     processes: int = 4
     cap: int = 16
     blocks: int = 2
     delta: float = regress.LEAST_DELTA
+    budget_s: float = math.inf
 
     @property
     def looks(self) -> tuple[int, ...]:
@@ -98,6 +100,11 @@ def check(
     began = time.monotonic()
     lab = Lab(device, floors, open_sandbox, step)
     cells = [State(pair) for pair in pairs]
+    left = f"undecided after {plan.cap} processes"
+
+    def in_time(finished: State | None = None) -> bool:
+        return time.monotonic() - began < plan.budget_s
+
     try:
         if validate:
             lab.validate(cells)
@@ -105,15 +112,19 @@ def check(
         measured = 0
         for look in plan.looks:
             for process in range(measured, look):
-                lab.measure(undecided(cells), process, plan.blocks)
+                if in_time():
+                    lab.measure(undecided(cells), process, plan.blocks, in_time)
             measured = look
             refuse_throttling(cells)
+            if not in_time():
+                left = f"undecided when its {plan.budget_s:.0f} s were over"
+                break
             _judge(cells, plan)
     except EnvironmentProblem as problem:
         for cell in undecided(cells):
             cell.close(Verdict.ENVIRONMENT, str(problem))
     for cell in undecided(cells):
-        cell.close(Verdict.INCONCLUSIVE, f"undecided after {plan.cap} processes")
+        cell.close(Verdict.INCONCLUSIVE, left)
     seconds = round(time.monotonic() - began, 1)
     return Run(tuple(_result(cell) for cell in cells), lab.env, plan.delta, seconds)
 

@@ -7,7 +7,8 @@ the committed text of the baseline is compiled again by the compiler that is her
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -19,6 +20,7 @@ from monomoe_gen.compile import KernelBinary, compile_many, compiler_version
 from monomoe_gen.device import Device
 from monomoe_gen.dispatch import Kernel, Table
 from monomoe_gen.errors import DatabaseError, EnvironmentProblem
+from monomoe_gen.pipeline import usable_cpus
 from monomoe_gen.render import Source
 from monomoe_gen.verify import Finding, Rebuilt, findings, rebuild
 
@@ -90,11 +92,18 @@ def inspect(
         remarks.append(
             Remark("loops", "disassembler", "note", "no nvdisasm or cuobjdump: loops not counted")
         )
-    for kernel, now in built:
-        old = references.get(kernel.id)
-        if old:
-            remarks.append(compare_resources(kernel.id, old, now))
-            remarks += _compare_loops(kernel, old.cubin, now, tool) if tool else ()
+    compared = [
+        (kernel, references[kernel.id], now) for kernel, now in built if kernel.id in references
+    ]
+    remarks += [compare_resources(kernel.id, old, now) for kernel, old, now in compared]
+    if tool:
+        binaries = [
+            (b, kernel.kernel_name) for kernel, old, now in compared for b in (old.cubin, now.cubin)
+        ]
+        loops = _disassemble(binaries, tool)
+        for kernel, old, now in compared:
+            was, is_now = (loops[b, kernel.kernel_name] for b in (old.cubin, now.cubin))
+            remarks.append(_compare_loops(kernel.id, was, is_now))
     return Inspection(table, rebuilt, tuple(remarks))
 
 
@@ -181,23 +190,34 @@ def _committed_source(folder: Path, kernel: Kernel) -> Source:
     )
 
 
-def _compare_loops(
-    kernel: Kernel, old: bytes, now: KernelBinary, tool: tuple[str, ...]
-) -> Iterator[Remark]:
+Loops = tuple[sass.Loop, ...] | EnvironmentProblem
+
+
+def _disassemble(
+    binaries: Iterable[tuple[bytes, str]], tool: tuple[str, ...]
+) -> dict[tuple[bytes, str], Loops]:
+    """The main loops of each cubin and kernel name, or why they are not known; in parallel."""
+
+    def loops(binary: tuple[bytes, str]) -> Loops:
+        try:
+            return sass.main_loops(*binary, tool)
+        except EnvironmentProblem as error:
+            return error
+
+    distinct = list(dict.fromkeys(binaries))
+    with ThreadPoolExecutor(usable_cpus()) as pool:
+        return dict(zip(distinct, pool.map(loops, distinct), strict=True))
+
+
+def _compare_loops(subject: str, before: Loops, after: Loops) -> Remark:
     """Reports instruction counts; whether they cost time is for a GPU to say."""
-    try:
-        before, after = (sass.main_loops(c, kernel.kernel_name, tool) for c in (old, now.cubin))
-    except EnvironmentProblem as error:
-        yield Remark("loops", kernel.id, "note", str(error))
-        return
-    counts = [_loop_text(b, a) for b, a in zip_longest(before, after)]
-    same = before == after
-    yield Remark(
-        "loops",
-        kernel.id,
-        "ok" if same else "note",
-        "instructions of the main loops: " + ", ".join(counts or ["none found"]),
-    )
+    for found in (before, after):
+        if isinstance(found, EnvironmentProblem):
+            return Remark("loops", subject, "note", str(found))
+    assert isinstance(before, tuple) and isinstance(after, tuple)
+    counts = ", ".join(_loop_text(b, a) for b, a in zip_longest(before, after)) or "none found"
+    status: Literal["ok", "note"] = "ok" if before == after else "note"
+    return Remark("loops", subject, status, f"instructions of the main loops: {counts}")
 
 
 def _loop_text(old: sass.Loop | None, new: sass.Loop | None) -> str:

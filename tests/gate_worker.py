@@ -39,14 +39,14 @@ class Gpu:
     """A machine: how noisy it is, what it is called, what is wrong with it.
 
     ``workers`` counts those started, ``asked`` the requests; ``throttled`` is the share of timings
-    that meet lowered clocks, ``dead_after`` the number of workers that start.
+    that meet clocks lowered by ``throttle``, ``dead_after`` the number of workers that start.
     """
 
     def __init__(self, seed: int = 1, noise: float = 0.003) -> None:
         self.random = np.random.default_rng(seed)
         self.noise = noise
         self.env: Callable[[int], Env] = lambda worker: H200
-        self.throttled = 0.0
+        self.throttled, self.throttle = 0.0, "idle+sw_thermal"
         self.dead_after = 10**9
         self.workers = 0
         self.asked: list[Measure] = []
@@ -121,7 +121,7 @@ class FakeWorker:
             floor=Floor(FLOOR_US * tokens * math.exp(self.offset), 0.8),
             env={
                 "sm_clock_mhz": CLOCK_MHZ * float(words.get("clock", 1)),
-                "throttle": "idle+sw_thermal" if slowed else "none",
+                "throttle": self.gpu.throttle if slowed else "none",
             },
         )
 

@@ -261,6 +261,18 @@ def test_a_worker_ends_with_its_parent() -> None:
         time.sleep(0.02)
 
 
+def test_the_drivers_cache_does_not_stand_in_for_the_compiler() -> None:
+    worker = compile_worker.Worker()
+    try:
+        while not worker.compiler:
+            compile_worker.wait_any([worker])
+            worker.receive()
+        environment = Path(f"/proc/{worker.process.pid}/environ").read_bytes().split(b"\0")
+    finally:
+        worker.kill()
+    assert b"CUDA_CACHE_DISABLE=1" in environment
+
+
 def test_compilations_may_come_from_several_threads() -> None:
     results: dict[int, KernelBinary] = {}
 

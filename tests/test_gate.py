@@ -5,12 +5,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gate_worker import BASE_US, CLOCK_MHZ, FLOOR_US, H200, LIMITS, Gpu, image
 
 from monomoe_gen import gate, regress
-from monomoe_gen.bench import FULL
 from monomoe_gen.candidates import CellId, Pair, Recorded, Side
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import EnvironmentProblem
@@ -108,6 +108,23 @@ def test_processes_double_while_a_cell_is_undecided(check: Check) -> None:
     assert gpu.workers == 1 + 16
 
 
+def test_a_budget_ends_the_measuring_and_keeps_what_was_decided(
+    check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(noise=0.02)
+    clock = SimpleNamespace(monotonic=lambda: 100.0 if gpu.workers > 1 + 4 else 0.0)
+    monkeypatch.setattr(gate, "time", clock)
+    cells = pair("slow=1.02", tokens=1), pair("slow=1.5", tokens=4)
+    close, clear = check(gpu, *cells, plan=replace(PLAN, budget_s=60)).cells
+    assert (close.verdict, close.message) == (
+        Verdict.INCONCLUSIVE,
+        "undecided when its 60 s were over",
+    )
+    assert close.judgement and close.judgement.processes == 4
+    assert clear.verdict is Verdict.REGRESSION
+    assert gpu.workers == 1 + 4 + 1
+
+
 def test_wrong_numbers_are_not_timed(check: Check) -> None:
     gpu = Gpu()
     run = check(gpu, pair("wrong slow=0.5", tokens=1), pair("wrong slow=0.5", tokens=4))
@@ -161,7 +178,7 @@ def test_without_a_baseline_the_ratio_to_the_floor_decides(check: Check) -> None
         assert result.judgement
         assert result.judgement.effect == pytest.approx(slow - 1, abs=0.01)
         assert result.baseline_us is None
-        assert {t.timed.replays for t in gpu.asked if t.timed} == {FULL.replays}
+        assert {t.timed.replays for t in gpu.asked if t.timed} == {BLOCK.replays}
 
 
 def test_a_slower_clock_is_no_regression(check: Check) -> None:
@@ -219,6 +236,13 @@ def test_throttled_blocks_do_not_count_and_too_many_end_the_run(check: Check) ->
     result = only(check(gpu, pair()))
     assert result.verdict is Verdict.ENVIRONMENT
     assert "lowered its clocks" in result.message
+
+
+def test_a_gpu_at_its_power_limit_is_measured(check: Check) -> None:
+    gpu = Gpu()
+    gpu.throttled, gpu.throttle = 1.0, "sw_power_cap"
+    result = only(check(gpu, pair("slow=1.1")))
+    assert (result.verdict, result.discarded) == (Verdict.REGRESSION, 0)
 
 
 def test_another_process_on_the_gpu_is_an_environment_problem(check: Check, tmp_path: Path) -> None:

@@ -70,6 +70,14 @@ def image_of(spec: KernelSpec, device: Device) -> Image:
     return jobs.image(compile_source(render(spec), device.arch), spec)
 
 
+def test_a_second_compilation_knows_as_much_as_the_first(device: Device) -> None:
+    """Beside a driver NVRTC has a cache, in which the compiler's report is missing."""
+    source = render(spec_of(MODELS[0], device))
+    first, second = (compile_source(source, device.arch, fresh=True) for _ in range(2))
+    assert first == second
+    assert second.registers > 32
+
+
 # -- right and timed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import click
 from monomoe_gen.cli.gate_history import record, show_drift
 from monomoe_gen.cli.gate_setup import COMMANDS as SETUP
 from monomoe_gen.cli.gate_setup import blocks_option, tokens_option
-from monomoe_gen.cli.options import models_option, refuse_beside, routings_option
+from monomoe_gen.cli.options import DurationType, models_option, refuse_beside, routings_option
 from monomoe_gen.cli.output import format_option, print_json, print_rows, progress, say
 from monomoe_gen.device import DEFAULT, KNOWN, Device
 from monomoe_gen.errors import DatabaseError, EnvironmentProblem
@@ -44,6 +45,7 @@ BESIDE_HISTORY = (
     "processes",
     "cap",
     "blocks",
+    "budget_s",
     "no_gpu",
     "require_gpu",
     "fail_on",
@@ -100,6 +102,14 @@ processes_option = click.option(
     help="Fresh processes before giving up; they double from --processes.",
 )
 @blocks_option
+@click.option(
+    "--budget",
+    "budget_s",
+    type=DurationType(),
+    default="none",
+    show_default=True,
+    help="Time to spend on the GPU, such as 10m; what is undecided then is INCONCLUSIVE.",
+)
 @click.option("--no-gpu", is_flag=True, help="Time nothing, even with a GPU here.")
 @click.option("--require-gpu", is_flag=True, help="End with 5 if nothing can be timed.")
 @click.option(
@@ -132,6 +142,7 @@ def check(
     processes: int,
     cap: int,
     blocks: int,
+    budget_s: float,
     no_gpu: bool,
     require_gpu: bool,
     fail_on: tuple[str, ...],
@@ -172,7 +183,7 @@ def check(
     inspection = _inspect(device, before, kernels)
     run = None
     if not untimed:
-        plan = Plan(processes, cap, blocks, threshold)
+        plan = Plan(processes, cap, blocks, threshold, budget_s or math.inf)
         run = _run(device, inspection, before, names, tokens or (), routings, plan)
         if not no_record:
             record(run, device)
