@@ -7,10 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from monomoe_gen.dispatch import Table
-from monomoe_gen.kernel import WAIT_LIMIT_S
 from monomoe_gen.paths import data_dir
 from monomoe_gen.render import expand
 from monomoe_gen.schedule import HEADER_BYTES, Schedule
+from monomoe_gen.wait_limit import DEFAULT_MS
 
 FILE = "monomoe_kernels.h"
 
@@ -36,7 +36,7 @@ def c_header(table: Table, templates: Path | None = None) -> str:
         "kernel_ids": [k.id for k in kernels],
         "entries": entries,
         "header_bytes": HEADER_BYTES,
-        "wait_limit_s": WAIT_LIMIT_S,
+        "wait_limit_ms": DEFAULT_MS,
         "quote": json.dumps,
         "boolean": lambda value: "true" if value else "false",
     }

@@ -43,7 +43,7 @@ _LIFETIMES = {
     "active": "written by the producer warp (and one epilogue warp), read to the end",
     "weight": "routing weights; written by the routing warps, read by the requant warps",
     "selected": "with `weight`: the expert of each weight",
-    "barriers": "made once, before `kMade`",
+    "barriers": "made once, before `kRing` and `kMade`",
     "state": "number of active experts, epoch, dirty bytes",
 }
 

@@ -17,8 +17,7 @@ from torch import Tensor
 from monomoe_gen import programmatic
 from monomoe_gen.errors import EnvironmentProblem, LaunchError
 from monomoe_gen.schedule import HEADER_BYTES
-
-WAIT_LIMIT_S = 2  # kWaitLimitNs of templates/device/trap.cuh
+from monomoe_gen.wait_limit import wait_limit_ms
 
 # The driver's codes after which every call fails: ECC, illegal address, launch timeout, assert,
 # hardware stack, illegal instruction, misaligned address, address space, program counter, launch
@@ -176,9 +175,9 @@ def launch_failure(name: str, error: Exception) -> str:
         text += (
             "; a kernel enqueued earlier failed while it ran, and the CUDA context is lost: "
             "restart the process. A MonoMoE kernel traps (launch failed) when a wait inside it "
-            f"lasts {WAIT_LIMIT_S} s: SMs were taken from its grid, or two launches shared a "
-            "workspace at the same time. Compute-sanitizer names a kernel that reads or writes "
-            "astray"
+            f"lasts {wait_limit_ms() / 1000:g} s: SMs were taken from its grid, or two launches "
+            "shared a workspace at the same time. Compute-sanitizer names a kernel that reads or "
+            "writes astray"
         )
     return text
 
@@ -222,7 +221,7 @@ def launch_moe(
 
     Nothing is checked here: the tensors are contiguous, on the kernel's device and of the dtypes
     the kernel was compiled for, B is within its capacity, and the workspace's halves are large
-    enough. Nothing is allocated.
+    enough. Nothing is allocated. A wait inside the kernel is bounded by `wait_limit_ms`.
     """
     kernel.launch(
         (
@@ -237,6 +236,7 @@ def launch_moe(
             address(workspace.memory),
             np.uint32(workspace.half_bytes),
             np.uint32(x.shape[0]),
+            np.uint64(wait_limit_ms() * 10**6),
             *(() if records is None else (address(records),)),
         ),
         torch.cuda.current_stream(kernel.device).cuda_stream,

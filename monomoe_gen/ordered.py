@@ -49,10 +49,12 @@ def moe_sums(
     shape, geometry = spec.shape, spec.geometry
     parts_up = _parts(spec.schedule.k_up, shape.hidden)
     parts_down = _parts(spec.schedule.k_down, shape.intermediate)
-    ids, weights = _assign(logits.float().numpy(), None if bias is None else bias.numpy(), shape)
+    biases = None if bias is None else bias.numpy()
+    ids, weights, best = _assign(logits.float().numpy(), biases, shape)
     values, scales = round_activations(x, shape)
 
-    terms = []  # of every turn of an active expert: its column blocks' shares of the output
+    # Of every active expert and each of its turns: its column blocks' shares of the output.
+    turns: dict[int, list[Floats]] = {}
     for expert in np.unique(ids).tolist():
         tokens, slots = (ids == expert).nonzero()
         up = _products(values[tokens], w13[expert])
@@ -61,9 +63,13 @@ def moe_sums(
         h, h_scale = round_activations(torch.from_numpy(_gated(gate, linear, shape)), shape)
         down = _products(h, w2[expert])
         scale = _by_token(h_scale) * _by_row(w2_scale[expert]) * weights[tokens, slots, None]
+        turns[expert] = []
         for turn in _turns(tokens):
-            terms.append(np.zeros((len(down), *x.shape), np.float32))
-            terms[-1][:, tokens[turn]] = (down * scale)[:, turn]
+            turns[expert].append(np.zeros((len(down), *x.shape), np.float32))
+            turns[expert][-1][:, tokens[turn]] = (down * scale)[:, turn]
+    # The list begins with the first turns of the leads; all others follow by expert.
+    first = [turns[expert].pop(0) for expert in best[: geometry.leads].tolist()]
+    terms = [*first, *(term for own in turns.values() for term in own)]
 
     groups, beside = [], geometry.experts_per_stage_down
     for group in range(geometry.down_groups):
@@ -134,20 +140,24 @@ def _sum(values: Iterable[Floats]) -> Floats:
 # -- routing, as `templates/ops/route.cuh` adds
 
 
-def _assign(logits: Floats, bias: Floats | None, shape: Shape) -> tuple[NDArray[np.int64], Floats]:
-    """Experts ``[B, top_k + shared_experts]``, ascending, and their weights."""
+def _assign(
+    logits: Floats, bias: Floats | None, shape: Shape
+) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64]]:
+    """Experts ``[B, top_k + shared_experts]``, ascending, their weights; `_route`'s of token 0."""
     routed, gate = np.split(logits, [shape.experts], axis=-1)
-    ids, weights = _route(routed, bias, shape)
+    ids, weights, best = _route(routed, bias, shape)
     if not shape.shared_experts:
-        return ids, weights
+        return ids, weights, best
     shares = np.where(np.isnan(gate), _ZERO, _sigmoid(gate)) if shape.shared_gate else _ONE
     size = (len(ids), shape.shared_experts)
     shared = np.broadcast_to(np.array(shape.shared_ids), size)
-    return np.hstack([ids, shared]), np.hstack([weights, np.broadcast_to(shares, size)])
+    return np.hstack([ids, shared]), np.hstack([weights, np.broadcast_to(shares, size)]), best
 
 
-def _route(logits: Floats, bias: Floats | None, shape: Shape) -> tuple[NDArray[np.int64], Floats]:
-    """Experts ``[B, top_k]``, ascending, and their weights."""
+def _route(
+    logits: Floats, bias: Floats | None, shape: Shape
+) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64]]:
+    """Experts ``[B, top_k]``, ascending, their weights, and those of token 0, best first."""
     softmax = shape.scoring == "softmax"
     top = _largest(logits)
     ranking = logits if softmax else _sigmoid(logits)
@@ -156,7 +166,8 @@ def _route(logits: Floats, bias: Floats | None, shape: Shape) -> tuple[NDArray[n
             shares = _shares(logits, top)
             ranking = _quotient(shares, _tree(_lanes(shares, 32, -1).transpose(2, 0, 1)))
         ranking = ranking + bias
-    ids = rank_experts(torch.from_numpy(ranking), shape).sort(-1).values.numpy()
+    ranked = rank_experts(torch.from_numpy(ranking), shape)
+    ids, best = ranked.sort(-1).values.numpy(), ranked[0].numpy()
 
     chosen = np.take_along_axis(logits, ids, -1)
     if not softmax:
@@ -169,7 +180,7 @@ def _route(logits: Floats, bias: Floats | None, shape: Shape) -> tuple[NDArray[n
         weights = _shares(chosen, top)
         total = _tree(_lanes(_shares(logits, top), -1, 32).transpose(1, 0, 2))
     weights = np.where(total == 0, _ZERO, _quotient(weights, total))
-    return ids, weights * np.float32(shape.routed_scaling_factor)
+    return ids, weights * np.float32(shape.routed_scaling_factor), best
 
 
 def _shares(logits: Floats, top: Floats) -> Floats:

@@ -227,8 +227,9 @@ def moe_mirror(
     """The operator with the kernel's rounding points: x bf16 ``[B, H]`` -> bf16 ``[B, H]``.
 
     x is quantized per token and 128 columns; h is fp32, quantized the same way; all sums are fp32;
-    the sum over experts runs in ascending order; the result is rounded once. With bf16 activations
-    x enters as it is, and h is rounded to bf16.
+    the sum over experts runs in ascending order, where a kernel's has the order of its list and of
+    its down groups; the result is rounded once. With bf16 activations x enters as it is, and h is
+    rounded to bf16.
     """
     y = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
     for expert, tokens, weights, h in mirror_hidden(x, logits, w13, w13_scale, bias, shape):

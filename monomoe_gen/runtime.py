@@ -160,7 +160,7 @@ class MoELayer(torch.nn.Module):
         workspace; graphs captured on one stream must not be replayed at the same time. Streams
         that serve layers at the same time should have one priority. An error inside a kernel is
         raised by a later call that waits for the GPU, and ends the process's CUDA context; a kernel
-        whose wait lasts two seconds ends itself so, and never hangs.
+        whose wait lasts two seconds, or ``MONOMOE_WAIT_LIMIT_MS``, ends itself so, and never hangs.
 
         Raises:
             NoKernel, EnvironmentProblem, DatabaseError: no kernel may run, see `from_weights`.

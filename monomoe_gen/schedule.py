@@ -331,7 +331,7 @@ class Geometry:
     @property
     def _partial_bytes(self) -> int:
         accumulators = max(2 * self.accumulators_up, self.token_tiles * self.accumulators_down)
-        routing = REQUANT_WARPS * 32 * 4 * -(-self.lane_experts // 4) + MMA_WARPS * 16 * 4
+        routing = 32 * self.token_tile * self.lane_mask_bytes + MMA_WARPS * 16 * 4
         return max(MMA_WARPS * accumulators * 512, routing)
 
     def _row_bytes(self, columns: int) -> int:
@@ -341,6 +341,20 @@ class Geometry:
     def lane_experts(self) -> int:
         """Consecutive experts whose scores one lane of a routing warp holds."""
         return -(-self.shape.experts // 32)
+
+    @property
+    def leads(self) -> int:
+        """Experts of token 0, best first, with which the list of active experts begins.
+
+        As many as the CTAs' first units are of, but four at most. A CTA requests weights of its
+        first unit before the list is made if that is of one of them.
+        """
+        return min(4, self.shape.top_k, -(-self.schedule.grid // self.schedule.g_up))
+
+    @property
+    def lane_mask_bytes(self) -> int:
+        """Bytes of the word in which a lane notes its experts of one token, a bit for each."""
+        return 2 if self.lane_experts <= 16 else 4
 
     @property
     def token_tiles(self) -> int:

@@ -26,6 +26,7 @@ from monomoe_gen.reference import router_logits
 from monomoe_gen.schedule import Geometry, KernelSpec, Layout, Router
 from monomoe_gen.shapes import Shape
 from monomoe_gen.sites import Namer
+from monomoe_gen.wait_limit import DEFAULT_MS
 from monomoe_gen.weights import BlockWeights, lay_out
 from monomoe_gen.workload import activations, block_weights, rotation, router_weight
 
@@ -189,11 +190,14 @@ def simulate(
     runs: Sequence[Run],
     resident: int | None = None,
     timeout_s: float = 600,
+    wait_limit_ms: int = DEFAULT_MS,
 ) -> Iterator[Outcome]:
     """Yields the outcome of every run, in order.
 
     ``resident`` is the number of CTAs that the simulated GPU can hold at once, by default the whole
-    grid. A run that brings the simulator down ends with a `crash`, and the next run starts afresh.
+    grid. No time passes, so ``wait_limit_ms``, the kernel's bound of a wait, shows in reports of
+    deadlocks only. A run that brings the simulator down ends with a `crash`, and the next run
+    starts afresh.
 
     Raises:
         MonomoeError: more tokens than the kernel takes.
@@ -208,7 +212,7 @@ def simulate(
     first: list[Tensor] | None = None
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        _write(problem, folder, spec.geometry)
+        _write(problem, folder, spec.geometry, wait_limit_ms)
         left = list(runs)
         size = 1
         while left:
@@ -222,8 +226,9 @@ def simulate(
                 yield outcome
 
 
-def _write(problem: Problem, folder: Path, geometry: Geometry) -> None:
+def _write(problem: Problem, folder: Path, geometry: Geometry, wait_limit_ms: int) -> None:
     lines = [f"launches {len(problem.tokens)}", f"half_bytes {geometry.workspace_half_bytes}"]
+    lines.append(f"wait_limit_ns {wait_limit_ms * 10**6}")
     for i, count in enumerate(problem.tokens):
         lines += [f"tokens {i} {count}", f"y_bytes {i} {2 * count * problem.shape.hidden}"]
     for name, launch, tensor in problem.inputs:

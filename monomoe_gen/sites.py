@@ -69,10 +69,14 @@ class Namer:
         )
 
     def waits(self, waits: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """One line for all warps of a CTA that wait for the same: who, for what, how it stands."""
+        """One line for all warps of a CTA that wait for the same: who, for what, how it stands.
+
+        A wait that a watchdog bounds says when it would end in a trap.
+        """
         groups: dict[tuple[int, str, str], list[int]] = {}
         for wait in waits:
-            key = wait["cta"], _lanes(wait["lanes"]), self._waits_for(wait)
+            bound = f"; traps after {wait['limit_ns'] / 1e6:g} ms" if "limit_ns" in wait else ""
+            key = wait["cta"], _lanes(wait["lanes"]), self._waits_for(wait) + bound
             groups.setdefault(key, []).append(wait["warp"])
         for (cta, lanes, what), warps in groups.items():
             who = ", ".join(dict.fromkeys(role(warp).split(" ")[0] for warp in warps))

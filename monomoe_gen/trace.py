@@ -115,15 +115,17 @@ class WarpTrace:
 
     def spans(self) -> Iterator[Span]:
         """What the warp did between its marks."""
+        full = False  # whether a stage is there that has not been multiplied
         for before, mark in zip(self.marks, self.marks[1:], strict=False):
             name, kind = _ACTIVITIES[mark.event]
-            if mark.event == Event.STAGE_FULL and before.event == Event.STAGE_FULL:
+            if mark.event == Event.STAGE_FULL and full:
                 name, kind = "multiply, then wait for weights", Kind.BOTH
+            full = mark.event == Event.STAGE_FULL or (full and mark.event == Event.H_READY)
             yield Span(name, kind, before.us, mark)
 
 
 _ACTIVITIES = {
-    Event.SYNCED: ("make barriers", Kind.WORKS),
+    Event.SYNCED: ("make barriers, wait for other warps", Kind.BOTH),
     Event.ROUTED: ("route", Kind.WORKS),
     Event.LISTED: ("list experts", Kind.BOTH),
     Event.ISSUED: ("wait for room, request weights", Kind.BOTH),

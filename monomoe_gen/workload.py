@@ -280,7 +280,8 @@ def rotation(
 def _reuse_bytes(active: Sequence[Sequence[int]], shape: Shape, copies: int) -> int:
     """Least bytes between two uses of the same weights, the launches repeating for ever.
 
-    A launch streams w13 of its experts in ascending order, then w2.
+    Counted as if a launch streamed w13 of its experts in ascending order, then w2. A kernel begins
+    with up to four experts of its first token (`Geometry.leads`).
     """
     parts = (("w13", shape.up_rows * shape.hidden), ("w2", shape.hidden * shape.intermediate))
     starts: dict[tuple[str, int, int], int] = {}

@@ -44,8 +44,8 @@ LIMITS = Limits(stage_s=5)
 SIGNATURE = """
 extern "C" __global__ void bad(const unsigned short* x, const float* logits, const float* bias,
     const unsigned char* w13, const float* w13_scale, const unsigned char* w2,
-    const float* w2_scale, unsigned short* y, unsigned char* workspace, unsigned half,
-    unsigned tokens) { %s }
+    const float* w2_scale, unsigned short* y, unsigned char* workspace,
+    unsigned workspace_half_bytes, unsigned tokens, unsigned long long wait_limit_ns) { %s }
 """
 Act = Literal["launch", "kill the worker", "kill the compiler"]
 

@@ -27,6 +27,14 @@ LONG = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4))  # more pairs of the 
 GROUPS = KernelSpec(TOY, Schedule(6, 4, 128, 2, 128, 3, 4))  # three down groups
 TILES = KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4), 16)
 WHOLE = KernelSpec(TOY, Schedule(3, 1, 128, 1, 128, 2, 2))  # half of a unit is an early stage
+LEADS = KernelSpec(TOY, Schedule(8, 2, 128, 2, 128, 3, 4))  # two; more than their first units
+TURNS = KernelSpec(TOY, Schedule(8, 2, 128, 2, 128, 3, 4), 16)
+TWINS = KernelSpec(MANY, Schedule(6, 2, 256, 2, 128, 2, 2))  # a lane has two experts
+CLOSE = KernelSpec(  # and its leads are all of a token's
+    replace(TOY, name="toy-close", experts=52, top_k=3), Schedule(6, 2, 128, 2, 128, 2, 3)
+)
+MIDDLE = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4), 16)  # a lane has three packets
+LARGE = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4), 32)  # more packets than that
 DENSE = KernelSpec(  # lanes with more experts than they take to bound a token's
     replace(TOY, name="toy-dense", experts=96, top_k=24), Schedule(3, 4, 256, 2, 128, 2, 2)
 )
@@ -87,8 +95,23 @@ MAIN = "monomoe.cu.j2"
 
 ARRIVE_MADE = "    device::arrive_named(NamedBarrier::kMade, schedule::kThreads);\n"
 SYNC_MADE = ARRIVE_MADE.replace("arrive", "sync")
-ARRIVE_EPOCH = "    device::arrive_named(NamedBarrier::kEpoch, kEpochThreads);\n"
+ARRIVE_EPOCH = "    device::arrive_named(NamedBarrier::kEpoch, kMakersAndOne);\n"
 SYNC_EPOCH = ARRIVE_EPOCH.replace("arrive", "sync")
+ARRIVE_RING = "    device::arrive_named(NamedBarrier::kRing, kMakersAndOne);\n"
+SYNC_RING = ARRIVE_RING.replace("arrive", "sync")
+INIT = "    if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);\n"
+SELECT = (
+    "    if constexpr (!schedule::kRouterWeight) {\n"
+    "        tokens.select(args, s, warp, lane);\n"
+    "        if (routes) trace.mark(Event::kRouted);\n"
+    "    }\n"
+)
+RELEASE = (
+    "    template <typename Stage>\n"
+    "    MONOMOE_DEVICE void release(SharedStorage& s, u32 lane) {\n"
+    "        device::sync_warp();\n"
+)
+GIVE = "        if (lane == 0) device::mbarrier_arrive(&s.barrier.empty[slot.index]);\n"
 
 MUTANTS = (
     # -- arrivals
@@ -142,14 +165,14 @@ MUTANTS = (
     Mutant(
         "readers take the ring's other parity",
         RING,
-        "&s.barrier.full[slot.index], slot.parity)",
-        "&s.barrier.full[slot.index], slot.parity ^ 1)",
+        "&s.barrier.full[slot.index], slot.parity, ",
+        "&s.barrier.full[slot.index], slot.parity ^ 1, ",
     ),
     Mutant(
         "readers never turn the parity",
         RING,
-        "device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity)",
-        "device::mbarrier_wait(&s.barrier.full[slot.index], 0)",
+        "device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity, ",
+        "device::mbarrier_wait(&s.barrier.full[slot.index], 0, ",
     ),
     Mutant(
         "the epilogue never turns the parity",
@@ -159,11 +182,31 @@ MUTANTS = (
         spec=CROWD,
     ),
     # -- waits
-    Mutant("the ring is read without a wait", DOWN, "            ring.wait(s);\n", ""),
+    Mutant(
+        "the ring is read without a wait",
+        DOWN,
+        "if constexpr (!kOnlyBlock) {\n                ring.wait(args, s);\n",
+        "if constexpr (!kOnlyBlock) {\n",
+        spec=WHOLE,
+    ),
+    Mutant(
+        "the only block of a stage is read without a wait",
+        DOWN,
+        "if constexpr (kOnlyBlock) {\n                ring.wait(args, s);\n",
+        "if constexpr (kOnlyBlock) {\n",
+    ),
+    Mutant(
+        "a stage is given back before it is read",
+        RING,
+        "slot.parity, args.wait_limit_ns); }\n" + RELEASE + GIVE,
+        "slot.parity, args.wait_limit_ns);\n"
+        "        const u32 lane = device::thread_index() % 32;\n" + GIVE + "    }\n" + RELEASE,
+    ),
     Mutant(
         "the producer does not wait for free stages",
         RING,
-        "device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity);",
+        "device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity, "
+        "args.wait_limit_ns);",
         "",
     ),
     Mutant(
@@ -177,7 +220,7 @@ MUTANTS = (
         "an h slot is overwritten while it is read",
         DOWN,
         "if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], "
-        "(use - 1) & 1);",
+        "(use - 1) & 1, args.wait_limit_ns);",
         "",
         spec=CROWD,
     ),
@@ -185,39 +228,41 @@ MUTANTS = (
         "h is multiplied before it is there",
         DOWN,
         "if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], "
-        "(mine / schedule::kHSlots) & 1);",
+        "(mine / schedule::kHSlots) & 1, args.wait_limit_ns);",
         "",
     ),
     Mutant(
         "a partial buffer is overwritten while it is read",
         MMA,
         "if (units >= 2) device::mbarrier_wait(&s.barrier.partial_empty[buffer], "
-        "(units / 2 - 1) & 1);",
+        "(units / 2 - 1) & 1, args.wait_limit_ns);",
         "",
     ),
     Mutant(
         "x is multiplied before it is there",
         MMA,
-        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);",
+        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, "
+        "args.wait_limit_ns);",
         "",
     ),
     Mutant(
         "scales of x are used before they are there",
         MMA,
-        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);",
+        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, "
+        "args.wait_limit_ns);",
         "",
         unshared=True,
     ),
     Mutant(
         "routing weights are used before they are there",
         MAIN,
-        "    device::mbarrier_wait(&s.barrier.weighted, 0);\n",
+        "    device::mbarrier_wait(&s.barrier.weighted, 0, args.wait_limit_ns);\n",
         "",
     ),
     Mutant(
         "the output sums overwrite partials that are still read",
         "ops/combine.cuh",
-        "    drain_partials(s, units);\n",
+        "    drain_partials(args, s, units);\n",
         "",
     ),
     Mutant(
@@ -230,22 +275,33 @@ MUTANTS = (
     Mutant(
         "barriers are used before they are made",
         MAIN,
-        "    if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);\n"
-        + ARRIVE_MADE,
-        ARRIVE_MADE
-        + "    if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);\n",
+        INIT + ARRIVE_RING + ARRIVE_MADE,
+        ARRIVE_RING + ARRIVE_MADE + INIT,
     ),
     Mutant(
-        "the producer does not wait until barriers are made",
+        "the producer is told of the barriers before they are made",
         MAIN,
-        SYNC_MADE + "    trace.mark(Event::kSynced);\n    const LaneTurns turns",
-        ARRIVE_MADE + "    trace.mark(Event::kSynced);\n    const LaneTurns turns",
+        INIT + ARRIVE_RING,
+        ARRIVE_RING + INIT,
+    ),
+    Mutant("the producer does not wait until barriers are made", MAIN, SYNC_RING, ARRIVE_RING),
+    Mutant(
+        "the producer does not wait until every token is noted",
+        MAIN,
+        "leads = find_leads(args, s, trace, cta, lane);\n" + SYNC_MADE,
+        "leads = find_leads(args, s, trace, cta, lane);\n" + ARRIVE_MADE,
+    ),
+    Mutant(
+        "a token is noted behind the barrier that announces it",
+        MAIN,
+        SELECT + SYNC_MADE,
+        SYNC_MADE + SELECT,
     ),
     Mutant(
         "routing warps do not wait until barriers are made",
         MAIN,
-        SYNC_MADE + "    trace.mark(Event::kSynced);\n    if (routes",
-        ARRIVE_MADE + "    trace.mark(Event::kSynced);\n    if (routes",
+        SELECT + SYNC_MADE,
+        SELECT + ARRIVE_MADE,
     ),
     Mutant(
         "the warp that reads the header does not wait until barriers are made",
@@ -256,8 +312,8 @@ MUTANTS = (
     Mutant(
         "the epoch is used before it is read",
         MAIN,
-        SYNC_EPOCH + "    trace.mark(Event::kSynced);",
-        ARRIVE_EPOCH + "    trace.mark(Event::kSynced);",
+        SYNC_EPOCH + "    trace.mark_synced(s);",
+        ARRIVE_EPOCH + "    trace.mark_synced(s);",
     ),
     Mutant(
         "the header is read behind the barrier that announces it",
@@ -268,14 +324,15 @@ MUTANTS = (
     Mutant(
         "one warp too few is waited for before the epoch is used",
         MAIN,
-        "kEpochThreads = (schedule::kMmaWarps + 1) * 32;",
-        "kEpochThreads = schedule::kMmaWarps * 32;",
+        "kMakersAndOne = (schedule::kMmaWarps + 1) * 32;",
+        "kMakersAndOne = schedule::kMmaWarps * 32;",
     ),
     Mutant(
         "the list is made before every token is noted",
-        ROUTE,
-        "        device::mbarrier_wait(&s.barrier.routed, 0);\n",
+        MAIN,
+        "        device::mbarrier_wait(&s.barrier.routed, 0, args.wait_limit_ns);\n",
         "",
+        spec=ROUTER,
     ),
     # -- fences
     Mutant(
@@ -290,6 +347,7 @@ MUTANTS = (
         "        device::sync_warp();\n"
         "        if (lane == 0) device::mbarrier_arrive(&s.barrier.routed);",
         "        if (lane == 0) device::mbarrier_arrive(&s.barrier.routed);",
+        spec=ROUTER,
     ),
     Mutant(
         "h is announced before every lane has written it",
@@ -347,8 +405,8 @@ MUTANTS = (
     Mutant(
         "x is announced twice",
         QUANT,
-        "    const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;\n",
-        "    const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;\n"
+        "    using Share = PacketShare;\n",
+        "    using Share = PacketShare;\n"
         "    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);\n",
     ),
     # -- between CTAs
@@ -413,13 +471,40 @@ MUTANTS = (
         spec=LONG,
     ),
     Mutant(
-        "a packet's scale is not received", QUANT, "kScaleWord + 1 - kFirst", "kScaleWord - kFirst"
+        "a packet's scale is not received",
+        QUANT,
+        "InputPacket::kWords - kFirstWord",
+        "InputPacket::kScaleWord - kFirstWord",
     ),
     Mutant(
         "packets are received before they are there",
         QUANT,
-        "if (device::all(arrived)) break;",
-        "break;",
+        "has_arrived(words[i]));\n        if (device::all(arrived)) break;",
+        "has_arrived(words[i]));\n        break;",
+    ),
+    Mutant(
+        "many packets are received before they are there",
+        QUANT,
+        "has_arrived(word[i]);\n            if (device::all(arrived)) break;",
+        "has_arrived(word[i]);\n            break;",
+        spec=LARGE,
+        tokens=(32, 24, 32),
+    ),
+    Mutant(
+        "the last packets of a lane are not received",
+        QUANT,
+        "receive_packets<kFew>(",
+        "receive_packets<kFew - 1>(",
+        spec=MIDDLE,
+        tokens=(16, 13, 16),
+    ),
+    Mutant(
+        "more packets are received as if they were few",
+        QUANT,
+        "<= kFew * Share::kStep",
+        "<= 2 * kFew * Share::kStep",
+        spec=LARGE,
+        tokens=(32, 24, 32),
     ),
     Mutant(
         "the flag of a packet's word is its first quarter",
@@ -613,25 +698,30 @@ MUTANTS = (
     # -- the list and what is requested ahead of it
     Mutant(
         "experts of later tokens are noted over those of earlier ones",
-        ROUTE,
-        "noted = round ? noted | bytes << round : bytes;",
-        "noted = bytes << round;",
+        MAIN,
+        "s.routing.chosen[lane][token(warp, round)]",
+        "s.routing.chosen[lane][token(warp, 0)]",
         spec=TILES,
         tokens=(16, 11, 16),
     ),
     Mutant(
-        "experts of later tokens are noted as those of earlier ones",
-        ROUTE,
-        "noted | bytes << round",
-        "noted | bytes",
-        spec=TILES,
-        tokens=(16, 11, 16),
+        "masks of tokens that are not there are not cleared",
+        MAIN,
+        "            s.routing.chosen[lane][token(warp, round)] =",
+        "            if (token(warp, round) < args.tokens) "
+        "s.routing.chosen[lane][token(warp, round)] =",
     ),
     Mutant(
-        "experts of tokens that are not there are listed",
+        "tokens of a pair are taken for one",
         ROUTE,
-        "column < tokens_of_launch ? s.routing.chosen[column][lane][i] : 0",
-        "s.routing.chosen[column][lane][i]",
+        "(bits & 1) | (bits >> 15 & 2)",
+        "(bits & 1) | (bits >> 16 & 1)",
+    ),
+    Mutant(
+        "experts of the second token of a pair are not listed",
+        ROUTE,
+        "any = (any | any >> 16) & 0xffff;",
+        "any = any & 0xffff;",
     ),
     Mutant(
         "the bound of every lane's two best is taken as it is",
@@ -643,8 +733,15 @@ MUTANTS = (
     Mutant(
         "early stages are requested twice",
         STREAM,
-        "    if (early) {\n",
+        "    if (UpUnit::first(cta).expert() < schedule::kLeads) {\n",
         "    if (false) {\n",
+    ),
+    Mutant(
+        "a unit of no lead counts on early stages",
+        STREAM,
+        "UpUnit::first(cta).expert() < schedule::kLeads)",
+        "UpUnit::first(cta).expert() < schedule::kLeads + 1)",
+        spec=LEADS,
     ),
     Mutant(
         "early stages take no place in the ring",
@@ -663,35 +760,92 @@ MUTANTS = (
         "units behind the first lack as many stages as were early",
         STREAM,
         "        k = 0;\n",
-        "        k = early ? early_stages() : 0;\n",
+        "        k = early_stages();\n",
         spec=WHOLE,
     ),
     Mutant(
-        "early stages are of the expert at another place of the list",
+        "early stages are all of the best expert",
         MAIN,
-        "turns.expert_at(UpUnit::first(cta).expert(), lane)",
-        "turns.expert_at(cta, lane)",
+        "stream_early(args, s, trace, cta, expert);",
+        "stream_early(args, s, trace, cta, leads.expert(0));",
+        spec=LEADS,
     ),
     Mutant(
-        "early stages are of a later expert of the lane",
+        "leads are those of another token",
+        MAIN,
+        "logits_of(args, s, 0, lane)",
+        "logits_of(args, s, args.tokens - 1, lane)",
+        spec=TWINS,
+    ),
+    Mutant(
+        "leads are listed in reverse",
+        MAIN,
+        "leads.add(i, expert);",
+        "leads.add(schedule::kLeads - 1 - i, expert);",
+        spec=LEADS,
+    ),
+    Mutant(
+        "a lead is taken again",
         ROUTE,
-        "            first += mine;\n",
+        "key[j] = lane * schedule::kLaneExperts + j == expert ? 0 : key[j];",
+        "key[j] = key[j];",
+        spec=LEADS,
+    ),
+    Mutant(
+        "the later of a lane's equal experts leads",
+        ROUTE,
+        "for (u32 j = schedule::kLaneExperts; j-- > 0;) expert = ",
+        "for (u32 j = 0; j < schedule::kLaneExperts; ++j) expert = ",
+        spec=CLOSE,
+        tokens=(1, 3, 1),
+        routing="ties",
+    ),
+    Mutant(
+        "the expert of the later of equal lanes leads",
+        ROUTE,
+        "expert = device::reduce_min(expert);",
+        "expert = device::reduce_max(expert < shape::kExperts ? expert : 0);",
+        spec=LEADS,
+        routing="ties",
+    ),
+    Mutant(
+        "the leads are counted among the others too",
+        ROUTE,
+        "count -= leads.expert(i) / schedule::kLaneExperts == lane;",
+        "count -= 0;",
+        spec=LEADS,
+    ),
+    Mutant(
+        "the first turn of a lead is listed once more",
+        ROUTE,
+        "            s.active[at].expert = static_cast<u16>(expert);\n"
+        "            s.active[at].tokens = first_of_columns(left);\n",
+        "            s.active[at].expert = s.active[position].expert = static_cast<u16>(expert);\n"
+        "            s.active[at].tokens = s.active[position].tokens = first_of_columns(left);\n"
+        "            position += at < schedule::kLeads;\n",
+        spec=LEADS,
+    ),
+    Mutant(
+        "the first turn of a lead is listed among the others",
+        ROUTE,
+        "lead < schedule::kLeads ? lead : position++;",
+        "position++;",
+        spec=LEADS,
+    ),
+    Mutant(
+        "all turns of a lead are listed in one place",
+        ROUTE,
+        "            lead = schedule::kLeads;\n",
         "",
-        spec=CROWD,
+        spec=TURNS,
+        tokens=(16, 11, 16),
+        routing="same",
     ),
     Mutant(
         "early stages are of the first stripe",
         STREAM,
         "expert, UpUnit::first(cta).stripe())",
         "expert, 0)",
-    ),
-    Mutant(
-        "early stages are requested where no expert is",
-        MAIN,
-        "const bool early = expert < shape::kExperts;",
-        "const bool early = true;",
-        spec=KernelSpec(TOY, Schedule(8, 2, 128, 2, 128, 3, 4)),
-        tokens=(1, 8, 1),
     ),
     Mutant(
         "the next row of a shared slot is skipped",

@@ -142,11 +142,13 @@ def copies(random: np.random.Generator) -> Probe:
     functions = ("evict_first_policy()", "mbarrier_init_fence()", "mbarrier_arrive(Mbarrier*)")
     functions += ("bulk_copy(void*, const void*, u32, Mbarrier*, CachePolicy)",)
     functions += ("mbarrier_init(Mbarrier*, u32)", "mbarrier_arrive_expect(Mbarrier*, u32)")
-    functions += ("mbarrier_try_wait(Mbarrier*, u32)", "mbarrier_wait(Mbarrier*, u32)")
+    functions += ("mbarrier_try_wait(Mbarrier*, u32)", "mbarrier_wait(Mbarrier*, u32, u64)")
     inputs = np.concatenate([rows.ravel(), payload])
     return Probe("copies", functions, len(sizes), inputs, columns)
 
 
 def clocks() -> Probe:
-    columns = tuple(Column(name, np.ones(ALL, "u4")) for name in ("sm_clock", "global_nanoseconds"))
-    return Probe("clocks", ("sm_clock()", "global_nanoseconds()"), ALL, np.empty(0, "u4"), columns)
+    names = "sm_clock", "global_nanoseconds", "sm_clock_behind"
+    columns = tuple(Column(name, np.ones(ALL, "u4")) for name in names)
+    calls = "sm_clock()", "global_nanoseconds()", "sm_clock_behind(const u32*)"
+    return Probe("clocks", calls, ALL, np.empty(0, "u4"), columns)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from fault_log import FAULTS, Fault, Workers
 from monomoe_gen import cubin_cache
 from monomoe_gen.compile import KernelBinary
 from monomoe_gen.device import KNOWN, Device
+from monomoe_gen.render import render
 from monomoe_gen.sandbox import Limits
-from monomoe_gen.schedule import KernelSpec
+from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.shapes import load_shape
 
 H200 = KNOWN["nvidia-h200"]
 FAKE = (sys.executable, str(Path(__file__).parent / "fake_worker.py"))
@@ -64,3 +67,17 @@ def test_an_unexpected_end_is_marked() -> None:
     assert "| spin | ok (unexpected) | no | 10.00 | 11.00 | +10.00% | a\\|b |" in (
         fault_log.markdown(log)
     )
+
+
+def test_a_broken_kernel_takes_what_a_good_one_takes() -> None:
+    spec = KernelSpec(load_shape("toy"), Schedule(4, 4, 256, 4, 128, 2, 2))
+    good, bad = (
+        re.search(rf"{name}\(([^)]*)\)", text)
+        for name, text in (
+            (spec.kernel_name, render(spec).texts["monomoe.cu"]),
+            ("bad", fault_log.SIGNATURE),
+        )
+    )
+    assert good and bad
+    names = [re.findall(r"(\w+)\s*(?:,|$)", found[1]) for found in (good, bad)]
+    assert names[0] == names[1] and len(names[0]) == 12

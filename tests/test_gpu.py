@@ -545,6 +545,11 @@ def test_a_traced_kernel_tells_what_its_warps_did(
             full = [mark.us for mark in mma if mark.event == trace.Event.STAGE_FULL]
             assert len(issued) == len(full)
             assert all(asked < there for asked, there in zip(issued, full, strict=True))
+            late = trace.Role.REQUANT, trace.Role.PRODUCER  # they wait for all who route
+            marks = [m for warp in launch.cta(cta) if warp.role in late for m in warp.marks]
+            routed = max(mark.us for mark in marks if mark.event == trace.Event.ROUTED)
+            synced = min(mark.us for mark in marks if mark.event == trace.Event.SYNCED)
+            assert routed <= synced
     svg, chrome = tracing.write(found, tmp_path)
     assert svg.stat().st_size > 10_000 and chrome.stat().st_size > 10_000
 

@@ -233,9 +233,9 @@ def test_the_router_inside_and_dependent_launch_are_variants() -> None:
 
 def test_every_role_waits_for_the_kernel_ahead_before_it_reads() -> None:
     roles = render(SPEC).texts["monomoe.cu"].split("MONOMOE_DEVICE void ")[-4:]
-    readers = ("tokens.select(", "LaneTurns turns(", "pair.load(", "open_epoch(")
+    readers = ("tokens.select(", "find_leads(", "pair.load(", "open_epoch(")
     for role, reads in zip(roles, readers, strict=True):
-        assert role.index("await_inputs();") < role.index(reads)
+        assert role.index("await_inputs(trace);") < role.index(reads)
 
 
 def test_an_unknown_router_is_refused() -> None:

@@ -2,9 +2,11 @@
 
 import copy
 import dataclasses
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ import torch
 from serving import TINY, make_layer, make_table
 from torch import Tensor
 
-from monomoe_gen import dispatch, kernel, runtime, workspaces
+from monomoe_gen import dispatch, kernel, runtime, wait_limit, workspaces
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import (
     DatabaseError,
@@ -36,7 +38,7 @@ CPU = torch.device("cpu")
 
 
 def test_the_arguments_are_those_of_the_kernel() -> None:
-    """``NAME(x, logits, bias, w13, w13_scale, w2, w2_scale, y, workspace, half_bytes, tokens)``."""
+    """``NAME(x, logits, bias, w13, w13_scale, w2, w2_scale, y, workspace, half, tokens, ns)``."""
     calls: list[tuple[object, ...]] = []
     loaded = LoadedKernel("k", 132, 608, 1000, 0, 96, lambda *args: calls.append(args))
     tensors = {n: torch.zeros(3, 4) for n in ("x", "logits", "y", "w13", "s13", "w2", "s2")}
@@ -50,10 +52,10 @@ def test_the_arguments_are_those_of_the_kernel() -> None:
     assert (grid, block, shared, on.ptr) == ((132,), (608,), 1000, 0xABC)  # type: ignore[attr-defined]
     pointers = [a.data_ptr() for a in (t.w13, t.s13, t.w2, t.s2, t.y, space.memory)]
     assert [int(a) for a in arguments] == [  # type: ignore[attr-defined]
-        t.x.data_ptr(), t.logits.data_ptr(), 0, *pointers, 256, 3,
+        t.x.data_ptr(), t.logits.data_ptr(), 0, *pointers, 256, 3, 2 * 10**9,
     ]  # fmt: skip
     widths = [a.dtype for a in arguments]  # type: ignore[attr-defined]
-    assert widths == [np.uint64] * 9 + [np.uint32] * 2
+    assert widths == [np.uint64] * 9 + [np.uint32] * 2 + [np.uint64]
 
 
 def test_cupy_takes_these_arguments_and_this_stream() -> None:
@@ -186,7 +188,37 @@ def test_a_failed_launch_is_explained() -> None:
 def test_the_explained_wait_limit_is_the_kernels() -> None:
     text = (data_dir("templates") / "device" / "trap.cuh").read_text(encoding="utf-8")
     (limit,) = re.findall(r"kWaitLimitNs = ([0-9']+)ull", text)
-    assert int(limit.replace("'", "")) == kernel.WAIT_LIMIT_S * 10**9
+    assert int(limit.replace("'", "")) == wait_limit.DEFAULT_MS * 10**6
+
+
+@pytest.fixture
+def limit_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], int]]:
+    """The limit with this value of the variable, as a new process would read it."""
+
+    def read(text: str) -> int:
+        monkeypatch.setenv(wait_limit.VARIABLE, text)
+        wait_limit.wait_limit_ms.cache_clear()
+        return wait_limit.wait_limit_ms()
+
+    yield read
+    wait_limit.wait_limit_ms.cache_clear()
+
+
+def test_the_wait_limit_is_two_seconds_or_what_is_asked_for(
+    limit_of: Callable[[str], int],
+) -> None:
+    assert [limit_of(text) for text in ("", "1", "60000")] == [wait_limit.DEFAULT_MS, 1, 60000]
+    os.environ[wait_limit.VARIABLE] = "7"
+    assert wait_limit.wait_limit_ms() == 60000  # read once
+    error = RuntimeError("CUDA_ERROR_LAUNCH_FAILED")
+    error.status = 719  # type: ignore[attr-defined]
+    assert "a wait inside it lasts 60 s" in kernel.launch_failure("k", error)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2s", "1.5", "4000000", "²"])
+def test_a_wait_limit_that_is_none_is_refused(limit_of: Callable[[str], int], text: str) -> None:
+    with pytest.raises(MonomoeError, match="MONOMOE_WAIT_LIMIT_MS must be a whole number of milli"):
+        limit_of(text)
 
 
 def test_the_import_is_quick() -> None:

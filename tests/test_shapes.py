@@ -227,6 +227,31 @@ def test_shared_experts_are_counted() -> None:
     assert (active.tolist(), chances.tolist()) == ([10.0], [1.0])
 
 
+@pytest.mark.parametrize(
+    ("grid", "g_up", "top_k", "leads"),
+    [
+        (128, 64, 8, 2),
+        (132, 64, 8, 3),
+        (4, 4, 8, 1),
+        (128, 16, 8, 4),
+        (128, 1, 8, 4),
+        (128, 1, 1, 1),
+    ],
+)
+def test_leads_are_the_experts_of_first_units(grid: int, g_up: int, top_k: int, leads: int) -> None:
+    shape = dataclasses.replace(load_shape("qwen3.5-35b"), top_k=top_k)
+    assert KernelSpec(shape, Schedule(grid, g_up, 1024, 64, 512, 4, 3)).geometry.leads == leads
+
+
+@pytest.mark.parametrize(
+    ("experts", "lane", "mask"), [(8, 1, 2), (257, 9, 2), (512, 16, 2), (513, 17, 4), (1024, 32, 4)]
+)
+def test_a_lane_notes_its_experts_as_bits(experts: int, lane: int, mask: int) -> None:
+    shape = dataclasses.replace(load_shape("toy"), experts=experts)
+    geometry = KernelSpec(shape, Schedule(4, 4, 256, 2, 128, 2, 2), 32).geometry
+    assert (geometry.lane_experts, geometry.lane_mask_bytes) == (lane, mask)
+
+
 # -- every shipped shape can be built: at least one schedule keeps the rules and compiles
 
 

@@ -26,7 +26,7 @@ from monomoe_gen.paths import data_dir
 from monomoe_gen.routings import ROUTINGS
 from monomoe_gen.rules import violations
 from monomoe_gen.schedule import KernelSpec, Schedule
-from monomoe_gen.shapes import load_shape
+from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.simulate import POLICIES, Run, make_problem, plan
 
 TEMPLATES = data_dir("templates")
@@ -52,6 +52,10 @@ FOUR_SLOTS = replace(TOY, name="toy-1152", intermediate=1152, experts=16)  # row
 TWO_SLOTS = replace(TOY, name="toy-1280", intermediate=1280, experts=16)
 PAIR = replace(TOY, name="toy-pair", experts=2)  # every token takes both
 BIASED = replace(TOY, name="toy-biased", expert_bias=True, experts=64, top_k=8)
+SINGLE = replace(TOY, name="toy-single", top_k=1)
+THREE = replace(PLAIN, name="toy-three", experts=128, logits_dtype="float32")
+EIGHT = replace(SIGMOID, name="toy-eight", hidden=128, experts=288, top_k=8)
+MOST = replace(TOY, name="toy-most", hidden=128, experts=544, top_k=4)  # more than 16 a lane
 BF16 = replace(TOY, name="toy-bf16", activations="bf16")
 BF16_WIDE = replace(WIDE, name="toy-wide-bf16", activations="bf16")
 BF16_LONG = replace(TOY, name="toy-long-bf16", hidden=2048, experts=4, activations="bf16")
@@ -123,6 +127,19 @@ TILE_CASES = [
     (TALL, (3, 4, 128, 1, 128, 4, 4), 32, (32, 16, 32), "uniform"),
 ]  # fmt: skip
 
+# What is requested ahead of the list: of one to four experts of the first token, and of none where
+# the first units are of more of them. Leads of one turn and of several; scores that are equal; few
+# and many experts in a lane's mask.
+LEAD_CASES = [
+    (SINGLE, (4, 2, 128, 2, 128, 2, 3), 8, (1, 8, 3), "uniform"),
+    (TOY, (6, 1, 128, 2, 128, 2, 2), 8, (1, 8, 2), "ties"),
+    (THREE, (6, 2, 128, 2, 128, 2, 3), 16, (16, 1, 10), "same"),
+    (THREE, (5, 2, 256, 2, 128, 2, 2), 8, (3, 1, 8), "ties"),
+    (EIGHT, (8, 2, 128, 4, 128, 2, 2), 8, (1, 3, 1), "uniform"),
+    (EIGHT, (6, 1, 128, 1, 128, 2, 2), 24, (2, 17), "ties"),
+    (MOST, (5, 1, 128, 1, 128, 2, 2), 32, (27, 1), "same"),
+]  # fmt: skip
+
 # The input does not fit.
 BROAD_CASE = (BROAD, (9, 4, 512, 9, 128, 2, 2), 32, (32, 3), "uniform")
 
@@ -137,6 +154,8 @@ ROUTER_CASES = [
     (GROUPS, (8, 8, 256, 8, 128, 2, 3), 8, (3, 8, 1), "uniform"),
     (BIASED, (6, 8, 128, 4, 128, 3, 2), 8, (1, 3, 1), "uniform"),
     (ODD, (6, 4, 384, 6, 128, 3, 5), 16, (3, 9, 1), "uniform"),
+    (THREE, (6, 2, 128, 2, 128, 2, 3), 16, (1, 9, 1), "ties"),
+    (EIGHT, (7, 2, 128, 4, 128, 2, 2), 8, (1, 3, 1), "uniform"),
 ]  # fmt: skip
 LONG = replace(TOY, name="toy-long", hidden=4352, experts=20)  # columns of three rounds
 
@@ -198,6 +217,46 @@ def test_every_token_tile_is_right_wherever_the_input_lies(case: tuple, build: B
     runs = half(TILE_CASES.index(case) + (build is build_unshared))
     for outcome in simulate.simulate(build(spec), problem, runs):
         assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", LEAD_CASES, ids=case_id)
+def test_the_list_begins_with_the_best_of_the_first_token(case: tuple) -> None:
+    shape, schedule, tile, tokens, routing = case
+    program = host_build.build(KernelSpec(shape, Schedule(*schedule), tile))
+    problem = make_problem(shape, tokens, routing)
+    for outcome in simulate.simulate(program, problem, half(LEAD_CASES.index(case))):
+        assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [THREE, GROUPS, BIASED], ids=lambda shape: shape.name)
+def test_leads_of_scores_that_are_no_numbers(shape: Shape) -> None:
+    spec = KernelSpec(shape, Schedule(6, 2, 128, 2, 128, 2, 3))
+    assert spec.geometry.leads == 3
+    problem = make_problem(shape, (1, 2, 3, 2), "uniform")
+    logits = {launch: tensor for name, launch, tensor in problem.inputs if name == "logits"}
+    logits[0][0] = 0.5
+    logits[1][0] = torch.nan
+    logits[2][0] = -torch.inf
+    logits[2][0, 5::7] = torch.nan
+    logits[3][0, ::2] = -torch.inf
+    logits[3][0, 1::2] = torch.inf
+    runs = [Run("round_robin", 0), Run("starve_requant", 0), Run("starve_producer", 0)]
+    for outcome in simulate.simulate(host_build.build(spec), problem, runs):
+        assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
+
+
+def test_lead_cases_take_every_path() -> None:
+    plans = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in LEAD_CASES]
+    assert {geometry.leads for geometry in plans} == {1, 2, 3, 4}
+    first_units = [-(-g.schedule.grid // g.schedule.g_up) for g in plans]
+    late = [units > g.leads for units, g in zip(first_units, plans, strict=True)]
+    assert set(late) == {False, True}
+    assert {geometry.lane_mask_bytes for geometry in plans} == {2, 4}
+    assert {geometry.token_tiles for geometry in plans} == {1, 2, 3, 4}
+    inside = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in ROUTER_CASES]
+    assert {geometry.leads for geometry in inside} == {1, 2, 3, 4}
 
 
 @needs_compiler
@@ -274,14 +333,15 @@ def test_a_kernel_of_the_other_layout_is_wrong() -> None:
 
 
 def test_there_are_500_pairs_of_kernel_and_scheduler() -> None:
-    variants = [*RAW_CASES, *TILE_CASES, *TILE_CASES, *ROUTER_CASES, *BF16_CASES]
+    variants = [*RAW_CASES, *TILE_CASES, *TILE_CASES, *LEAD_CASES, *ROUTER_CASES, *BF16_CASES]
     pairs = len(CASES) * len(POLICIES) * SEEDS + len(variants) * min(len(half(0)), len(half(1)))
     assert pairs >= 500
     assert {case[-1] for case in CASES} == set(ROUTINGS)
 
 
 def test_cases_break_no_rule_but_those_of_speed() -> None:
-    every = [*CASES, *RAW_CASES, *TILE_CASES, *ROUTER_CASES, *BF16_CASES, BROAD_CASE]
+    cases = [*CASES, *RAW_CASES, *TILE_CASES, *LEAD_CASES, *ROUTER_CASES, *BF16_CASES]
+    every = [*cases, BROAD_CASE]
     for shape, schedule, tile, *_ in every:
         broken = violations(shape, Schedule(*schedule), KNOWN[DEFAULT], tile)
         assert {v.rule.name for v in broken} <= set(host_build.PERFORMANCE_RULES)
@@ -298,7 +358,7 @@ def find(name: str, folder: Path) -> tuple[str, list[simulate.Finding]]:
         spec.shape, mutant.tokens, mutant.routing, layout=spec.layout, router=spec.router
     )
     runs = [Run("round_robin", 0)]
-    (outcome,) = simulate.simulate(program, problem, runs, mutant.resident)
+    (outcome,) = simulate.simulate(program, problem, runs, mutant.resident, wait_limit_ms=7)
     return "\n".join(map(str, outcome.findings)), list(outcome.findings)
 
 
@@ -309,7 +369,7 @@ def test_a_deadlock_says_who_waits_for_what(tmp_path: Path) -> None:
     assert re.search(
         r"CTA 0, mma \(warps 0-7, all lanes\): waits for a phase of parity 0 of CTA 0: "
         r"h_full\[\d\] .* at ops/down_proj.cuh:\d+ \(down_project\); complete are phases up to -1, "
-        r"phase 0 \(parity 0\) lacks (\d) of \1 arrivals and 0 bytes",
+        r"phase 0 \(parity 0\) lacks (\d) of \1 arrivals and 0 bytes; traps after 7 ms",
         text,
     ), text
 
@@ -318,7 +378,7 @@ def test_a_deadlock_says_who_waits_for_what(tmp_path: Path) -> None:
 def test_a_grid_that_is_not_resident_waits_for_an_sm(tmp_path: Path) -> None:
     text, _ = find("the grid is larger than what can be resident", tmp_path)
     assert "waits for an SM" in text
-    assert re.search(r"polls workspace half 0 .* at ops/\w+.cuh:\d+", text)
+    assert re.search(r"polls workspace half 0 .* at ops/\w+.cuh:\d+.*; traps after 7 ms", text)
 
 
 @needs_compiler
@@ -335,7 +395,9 @@ def test_a_race_names_both_sites_and_the_data(tmp_path: Path) -> None:
 
 @needs_compiler
 def test_a_crash_ends_a_run_and_not_the_next(tmp_path: Path) -> None:
-    mutant = replace(MUTANTS[0], file="ops/combine.cuh", old="    drain_partials(s, units);\n")
+    mutant = replace(
+        MUTANTS[0], file="ops/combine.cuh", old="    drain_partials(args, s, units);\n"
+    )
     mutant = replace(mutant, new="    __builtin_trap();\n")
     program = mutant.build(tmp_path)
     problem = make_problem(mutant.spec.shape, (1,), "uniform")

@@ -80,6 +80,18 @@ def test_spans_say_what_happened_up_to_a_mark(trace: Trace) -> None:
     assert [s.end.index for s in spans] == [0, 1, 0]
 
 
+def test_a_stage_may_be_there_before_h_is() -> None:
+    b = Buffer(grid=1)
+    before = [Event.H_READY, Event.STAGE_FULL, Event.STAGE_FULL, Event.STAGE_DONE]
+    behind = [Event.STAGE_FULL, Event.H_READY, Event.STAGE_FULL, Event.STAGE_DONE]
+    for us, event in enumerate([*before, *behind]):
+        b.mark(0, MMA, event, 0, float(us))
+    assert [s.name for s in b.parse().cta(0)[MMA].spans()] == [
+        *("wait for h", "wait for weights", "multiply, then wait for weights", "multiply"),
+        *("wait for weights", "wait for h", "multiply, then wait for weights", "multiply"),
+    ]
+
+
 def test_every_event_has_a_name_for_its_span() -> None:
     b = Buffer(grid=1)
     for event in list(Event)[1:]:

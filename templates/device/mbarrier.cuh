@@ -48,10 +48,12 @@ MONOMOE_DEVICE bool mbarrier_try_wait(Mbarrier* barrier, u32 parity) {
 
 // Waits until the phase of this parity is complete. A caller sees every phase of a barrier in order,
 // or the parity cannot tell the phases apart.
-MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity) {
+MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity, u64 limit_ns) {
     if (mbarrier_try_wait(barrier, parity)) return;
-    const Watchdog watchdog;
-    while (!mbarrier_try_wait(barrier, parity)) watchdog.check();
+    const Watchdog watchdog{limit_ns};
+    do {
+        watchdog.check();
+    } while (!mbarrier_try_wait(barrier, parity));
 }
 
 }  // namespace device

@@ -5,7 +5,7 @@
 
 namespace device {
 
-constexpr u64 kWaitLimitNs = 2'000'000'000ull;
+constexpr u64 kWaitLimitNs = 2'000'000'000ull;  // unless the launch says otherwise
 
 MONOMOE_DEVICE u64 global_nanoseconds() {
     u64 now;
@@ -15,12 +15,13 @@ MONOMOE_DEVICE u64 global_nanoseconds() {
 
 MONOMOE_DEVICE void trap() { asm volatile("trap;"); }
 
-// Made when a wait has failed once, asked after every further failure.
+// Made when a wait has failed once, or before it begins; asked after every failure.
 struct Watchdog {
+    const u64 limit_ns;
     const u64 start = global_nanoseconds();
 
     MONOMOE_DEVICE void check() const {
-        if (global_nanoseconds() - start > kWaitLimitNs) trap();
+        if (global_nanoseconds() - start > limit_ns) trap();
     }
 };
 

@@ -1,4 +1,5 @@
-// Warp- and CTA-wide exchange. Every function here needs all 32 lanes unless it says otherwise.
+// Exchange within a warp, and barriers of the hardware among warps. Every function here needs all 32 lanes unless it
+// says otherwise.
 #pragma once
 
 #include "device/qualifiers.cuh"

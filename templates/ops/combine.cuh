@@ -6,8 +6,8 @@
 
 constexpr u32 kMmaThreads = schedule::kMmaWarps * 32;
 
-MONOMOE_DEVICE float receive_partial(const float* source) {
-    const device::Watchdog watchdog;
+MONOMOE_DEVICE float receive_partial(const float* source, u64 limit_ns) {
+    const device::Watchdog watchdog{limit_ns};
     float value;
     while (!has_arrived(value = device::load_relaxed(source))) watchdog.check();
     return value;
@@ -21,7 +21,7 @@ MONOMOE_DEVICE float receive_partial(const float* source) {
 MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums& sums, const DownShare& share, u32 units,
                             u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
-    drain_partials(s, units);
+    drain_partials(args, s, units);
     device::sync_named(NamedBarrier::kOutput, kMmaThreads);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
@@ -46,7 +46,7 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
         }
 #pragma unroll 1
         for (u32 group = 1; group < schedule::kDownGroups; ++group) {
-            sum += receive_partial(handoff.partial(args.tokens, group, token) + column);
+            sum += receive_partial(handoff.partial(args.tokens, group, token) + column, args.wait_limit_ns);
         }
         args.y[token * shape::kHidden + column] = device::float_to_bf16(sum);
     }

@@ -29,9 +29,9 @@ MONOMOE_DEVICE bool row_has_arrived(const HRow& row) {
 }
 
 // Asks again until all of a row that was asked for has arrived.
-MONOMOE_DEVICE void receive_row(HRow& row, const float* source, u32 lane) {
+MONOMOE_DEVICE void receive_row(HRow& row, const float* source, u32 lane, u64 limit_ns) {
     if (row_has_arrived(row)) return;
-    const device::Watchdog watchdog;
+    const device::Watchdog watchdog{limit_ns};
     for (;;) {
         load_row(row, source, lane);
         if (row_has_arrived(row)) return;
@@ -132,7 +132,7 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
     const bool has_scale = lane < kScales && scale_row < schedule::kHiddenBlocks;
     const auto wait_empty = [&](u32 local) {
         const u32 use = local / schedule::kHSlots;
-        if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1);
+        if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1, args.wait_limit_ns);
     };
     RowShare rows(s, share, warp);
     HRow next;
@@ -163,7 +163,7 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert;
         const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
         rows.advance();
-        receive_row(next, source, lane);
+        receive_row(next, source, lane, args.wait_limit_ns);
         HRow row;
 #pragma unroll
         for (u32 b = 0; b < kBlocks; ++b) row[b] = next[b];
@@ -188,7 +188,7 @@ using OutputSums = float[schedule::kTokenTiles][schedule::DownStage::kAccumulato
 //   Writes    -
 //   Waits on  full, h_full
 //   Signals   empty, h_empty
-MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& trace, OutputSums& sums, const DownShare& share,
+MONOMOE_DEVICE void down_project(const Args& args, SharedStorage& s, RingReader& ring, Tracer& trace, OutputSums& sums, const DownShare& share,
                                  u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
     const u32 q = lane % 4;
@@ -202,10 +202,20 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
         const u32 tokens = present ? s.active[share.expert(mine)].tokens : 0;
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerExpertDown; ++k) {
-            if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], (mine / schedule::kHSlots) & 1);
+            // The only block of a stage is in registers before h is waited for. More would take too many of them.
+            constexpr bool kOnlyBlock = Stage::kWarpBlocks == 1;
+            BlockOperand only;
+            if constexpr (kOnlyBlock) {
+                ring.wait(args, s);
+                trace.mark(Event::kStageFull, local);
+                if (present && warp < Stage::kBlocks) only = ring.block<Stage>(s, warp, lane);
+            }
+            if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], (mine / schedule::kHSlots) & 1, args.wait_limit_ns);
             if (k == 0) trace.mark(Event::kHReady, local);
-            ring.wait(s);
-            trace.mark(Event::kStageFull, local);
+            if constexpr (!kOnlyBlock) {
+                ring.wait(args, s);
+                trace.mark(Event::kStageFull, local);
+            }
             if (present) {
 #pragma unroll
                 for (u32 i = 0; i < Stage::kWarpBlocks; ++i) {
@@ -217,7 +227,7 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
                     const u32 scale_row = (first_row + tile * schedule::kRowTile) / schedule::kScaleBlock - first_row / schedule::kScaleBlock;
                     float product[4];
                     const shape::Activation* const first = s.h[slot][lane / 4] + column * schedule::kScaleBlock;
-                    multiply_block(product, ring.block<Stage>(s, block, lane), shared_operands(first, lane));
+                    multiply_block(product, kOnlyBlock ? only : ring.block<Stage>(s, block, lane), shared_operands(first, lane));
                     const F32x2 scale = *reinterpret_cast<const F32x2*>(&s.h_scale[slot][scale_row][column][2 * q]);
 #pragma unroll
                     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {

@@ -29,10 +29,12 @@ MONOMOE_DEVICE bool has_arrived(const U32x4& v) { return v.x && v.y && v.z && v.
 
 // 128 columns of one token's quantized input, then their scale and three words that only fill.
 struct alignas(16) InputPacket {
-    static constexpr u32 kScaleWord = 8;  // of 16 bytes
-    u32 words[4 * (kScaleWord + 1)];
+    static constexpr u32 kScaleWord = 8, kWords = 9;  // of 16 bytes
+    u32 words[4 * kWords];
 
-    MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(reinterpret_cast<const U32x4*>(words) + word); }
+    // The 16-byte words of packets that lie one after the other.
+    MONOMOE_DEVICE static const U32x4* words_of(const InputPacket* packets) { return reinterpret_cast<const U32x4*>(packets); }
+    MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(words_of(this) + word); }
 };
 
 // This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups,
@@ -62,7 +64,7 @@ struct HandOff {
     }
 };
 
-// Reads the header. One thread, before the CTA-wide barrier.
+// Reads the header. One thread, before its warp arrives at kMade and kEpoch.
 //   Reads     the workspace header
 //   Writes    epoch, dirty_bytes
 //   Waits on  -

@@ -63,23 +63,55 @@ MONOMOE_DEVICE void quantize_inputs(const Args& args, const SharedStorage& s, In
     }
 }
 
-// Receives the packets of all pairs: scales, and values where shared memory has room for them. All requant warps; the
-// first ones, which may still route, get the last shares.
-//   Reads     packets
-//   Writes    x, x_scale
-//   Waits on  the packets
-//   Signals   x_ready
-MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
+// How the packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
+struct PacketShare {
+    static constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
+    static constexpr u32 kWords = InputPacket::kWords - kFirstWord;  // that are received of a packet
+    static constexpr u32 kPackets = 32 / kWords;
+    static constexpr u32 kStep = kPackets * schedule::kRequantWarps;  // from a lane's packet to its next one
+};
+
+// Receives packets at, at + kStep, ... below `end`, kCount of them at most: a lane one `word` of each.
+template <u32 kCount>
+MONOMOE_DEVICE void receive_packets(SharedStorage& s, const InputPacket* packets, u32 at, u32 end, u32 word, u64 limit_ns) {
+    U32x4 words[kCount];
+    const device::Watchdog watchdog{limit_ns};
+#pragma unroll 1
+    for (;;) {
+        bool arrived = true;
+#pragma unroll
+        for (u32 i = 0; i < kCount; ++i) {
+            if (at + i * PacketShare::kStep < end) words[i] = packets[at + i * PacketShare::kStep].load(word);
+        }
+#pragma unroll
+        for (u32 i = 0; i < kCount; ++i) arrived = arrived && (at + i * PacketShare::kStep >= end || has_arrived(words[i]));
+        if (device::all(arrived)) break;
+        watchdog.check();
+    }
+#pragma unroll
+    for (u32 i = 0; i < kCount; ++i) {
+        const u32 pair = at + i * PacketShare::kStep;
+        if (pair >= end) break;
+        const u32 token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
+        if (word == InputPacket::kScaleWord) {
+            s.x_scale[block][token] = device::bits_to_float(words[i].x);
+        } else {
+            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + word * 16]) = words[i];
+        }
+    }
+}
+
+// Receives any number of packets: the warps take their words in turn, 32 at a time.
+MONOMOE_DEVICE void receive_words(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
     constexpr u32 kBatch = 8;  // words a lane has on their way
     constexpr u32 kThreads = 32 * schedule::kRequantWarps;
-    constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
-    constexpr u32 kWords = InputPacket::kScaleWord + 1 - kFirstWord;  // of a packet
-    const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
+    constexpr u32 kFirstWord = PacketShare::kFirstWord, kWords = PacketShare::kWords;
     const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;
+    const U32x4* const words = InputPacket::words_of(packets);
 #pragma unroll 1
     for (u32 first = (schedule::kRequantWarps - 1 - warp) * 32; first < count; first += kBatch * kThreads) {
         U32x4 word[kBatch];
-        const device::Watchdog watchdog;
+        const device::Watchdog watchdog{args.wait_limit_ns};
 #pragma unroll 1
         for (;;) {
             bool arrived = true;
@@ -87,7 +119,7 @@ MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp,
             for (u32 i = 0; i < kBatch; ++i) {
                 const u32 at = first + i * kThreads + lane;
                 word[i] = {1, 1, 1, 1};
-                if (at < count) word[i] = packets[at / kWords].load(kFirstWord + at % kWords);
+                if (at < count) word[i] = device::load_relaxed(words + (kFirstWord ? at * InputPacket::kWords + kFirstWord : at));
             }
 #pragma unroll
             for (u32 i = 0; i < kBatch; ++i) arrived = arrived && has_arrived(word[i]);
@@ -104,6 +136,25 @@ MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp,
                 *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + at % kWords * 16]) = word[i];
             }
         }
+    }
+}
+
+// Receives the packets of all pairs: scales, and values where shared memory has room for them. All requant warps.
+//   Reads     packets
+//   Writes    x, x_scale
+//   Waits on  the packets
+//   Signals   x_ready
+MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
+    using Share = PacketShare;
+    const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
+    const u32 count = lane < Share::kPackets * Share::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
+    const u32 word = Share::kFirstWord + lane % Share::kWords;
+    const u32 first = warp * Share::kPackets + lane / Share::kWords;
+    constexpr u32 kFew = 3;  // a lane; so few take less code, and code has to be fetched
+    if (args.tokens * schedule::kHiddenBlocks <= kFew * Share::kStep) {
+        receive_packets<kFew>(s, packets, first, count, word, args.wait_limit_ns);
+    } else {
+        receive_words(args, s, packets, warp, lane);
     }
     device::sync_warp();
     if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);

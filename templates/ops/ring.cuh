@@ -37,6 +37,7 @@ constexpr u32 kMaxOutstanding = 64 * 1024;
 
 // One thread.
 struct RingWriter {
+    const Args& args;
     SharedStorage& storage;
     device::CachePolicy policy;
     RingSlot head, tail, landing;
@@ -48,7 +49,7 @@ struct RingWriter {
     u32 outstanding_bytes = 0;
     u32 up_outstanding = 0;  // the oldest of the stages that have not landed
 
-    MONOMOE_DEVICE explicit RingWriter(SharedStorage& s) : storage(s), policy(device::evict_first_policy()) {}
+    MONOMOE_DEVICE RingWriter(const Args& args, SharedStorage& s) : args(args), storage(s), policy(device::evict_first_policy()) {}
 
     // The oldest stage on its way has arrived.
     MONOMOE_DEVICE void land() {
@@ -70,7 +71,7 @@ struct RingWriter {
     MONOMOE_DEVICE void open(u32 bytes) {
         while (stages_in_flight<Stage>() >= Stage::kInFlight || in_flight == schedule::kRingStages ||
                free_bytes < Stage::kBytes) {
-            device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity);
+            device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity, args.wait_limit_ns);
             tail.advance();
             if (outstanding == in_flight) land();
             --in_flight;
@@ -78,7 +79,7 @@ struct RingWriter {
             if (up_in_flight) --up_in_flight;
         }
         while (outstanding && outstanding_bytes + Stage::kBytes > kMaxOutstanding) {
-            device::mbarrier_wait(&storage.barrier.full[landing.index], landing.parity);
+            device::mbarrier_wait(&storage.barrier.full[landing.index], landing.parity, args.wait_limit_ns);
             land();
         }
         announce(bytes);
@@ -118,7 +119,6 @@ struct RingReader {
     RingSlot slot;
     u32 offset = 0;
 
-    MONOMOE_DEVICE void wait(SharedStorage& s) const { device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity); }
     // Block `index` of the stage, as this lane multiplies it.
     template <typename Stage>
     MONOMOE_DEVICE BlockOperand block(const SharedStorage& s, u32 index, u32 lane) const {
@@ -129,6 +129,7 @@ struct RingReader {
             return packed_operand(s.ring + ring_at(offset, index * schedule::kBlockBytes), lane);
         }
     }
+    MONOMOE_DEVICE void wait(const Args& args, SharedStorage& s) const { device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity, args.wait_limit_ns); }
     template <typename Stage>
     MONOMOE_DEVICE void release(SharedStorage& s, u32 lane) {
         device::sync_warp();

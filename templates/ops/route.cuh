@@ -24,8 +24,8 @@ MONOMOE_DEVICE float load_logit(const Args& args, u32 token, u32 expert) {
 
 MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
     LaneLogits lanes;
-    if constexpr (sizeof(shape::Logit) == 4 && schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0 &&
-                  !shape::kSharedGate) {
+    constexpr bool kWhole = schedule::kLaneExperts * 32 == shape::kExperts;  // lanes
+    if constexpr (sizeof(shape::Logit) == 4 && kWhole && schedule::kLaneExperts % 4 == 0 && !shape::kSharedGate) {
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; j += 4) {
             const u32 expert = lane * schedule::kLaneExperts + j;
@@ -41,14 +41,14 @@ MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
             lanes.bias[j + 2] = bias.z;
             lanes.bias[j + 3] = bias.w;
         }
-        return lanes;
-    }
+    } else {
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        const u32 expert = lane * schedule::kLaneExperts + j;
-        const bool valid = schedule::kLaneExperts * 32 == shape::kExperts || expert < shape::kExperts;
-        lanes.logit[j] = valid ? load_logit(args, token, expert) : 0.f;
-        lanes.bias[j] = shape::kExpertBias && valid ? load_given(args.bias + expert) : 0.f;
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            const u32 expert = lane * schedule::kLaneExperts + j;
+            const bool valid = kWhole || expert < shape::kExperts;
+            lanes.logit[j] = valid ? load_logit(args, token, expert) : 0.f;
+            lanes.bias[j] = shape::kExpertBias && valid ? load_given(args.bias + expert) : 0.f;
+        }
     }
     return lanes;
 }
@@ -67,7 +67,7 @@ MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& 
         const u32 expert = lane * schedule::kLaneExperts + j;
         lanes.bias[j] = shape::kExpertBias && expert < shape::kExperts ? load_given(args.bias + expert) : 0.f;
     }
-    const device::Watchdog watchdog;
+    const device::Watchdog watchdog{args.wait_limit_ns};
     for (;;) {
         bool arrived = true;
 #pragma unroll
@@ -233,13 +233,11 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
     }
 }
 
-// The experts of one token, as bits of this lane's. One warp.
-//
-// The kTopK-th largest of the two best keys of every lane bounds the kTopK-th largest key from below, and is nearly
-// always equal to it; else a few steps upwards find it.
-MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
+// The keys by which a lane's experts are ranked, the lowest expert first among equals; 0 for those that cannot be
+// selected. The producer's copy of this code and that of the routing warps agree to the last bit: on the way to a key
+// no product is added to anything, so the compiler has nothing to fuse in one and not in the other.
+MONOMOE_DEVICE void rank_keys(u32 (&key)[schedule::kLaneExperts], const LaneLogits& lanes, u32 lane) {
     float value[schedule::kLaneExperts];
-    u32 key[schedule::kLaneExperts];
     rank_values(value, lanes, lane);
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
@@ -247,7 +245,30 @@ MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
         key[j] = valid ? rank_key(value[j]) : 0;
     }
     if constexpr (shape::kGroups > 1) keep_best_groups(value, key, lane);
+}
 
+// The best expert of a token among those whose keys are left, whose key it takes away. One warp.
+MONOMOE_DEVICE u32 take_best(u32 (&key)[schedule::kLaneExperts], u32 lane) {
+    u32 best = key[0];
+#pragma unroll
+    for (u32 j = 1; j < schedule::kLaneExperts; ++j) best = device::maximum(best, key[j]);
+    best = device::reduce_max(best);
+    u32 expert = shape::kExperts;
+#pragma unroll
+    for (u32 j = schedule::kLaneExperts; j-- > 0;) expert = key[j] == best ? lane * schedule::kLaneExperts + j : expert;
+    expert = device::reduce_min(expert);
+#pragma unroll
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) key[j] = lane * schedule::kLaneExperts + j == expert ? 0 : key[j];
+    return expert;
+}
+
+// The experts of one token, as bits of this lane's. One warp.
+//
+// The kTopK-th largest of the two best keys of every lane bounds the kTopK-th largest key from below, and is nearly
+// always equal to it; else a few steps upwards find it.
+MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
+    u32 key[schedule::kLaneExperts];
+    rank_keys(key, lanes, lane);
     TwoBest lane_best = TwoBest::of(key);
     u32 bound = 0;
 #pragma unroll 1
@@ -278,22 +299,8 @@ MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
     return above;
 }
 
-// Notes the experts of the token warp + round * kRequantWarps for the list. One requant warp.
-//   Reads     -
-//   Writes    chosen
-//   Waits on  -
-//   Signals   - (the caller arrives on routed after its last token)
-MONOMOE_DEVICE void note_experts(SharedStorage& s, u32 experts, u32 round, u32 warp, u32 lane) {
-#pragma unroll
-    for (u32 i = 0; i < schedule::kLaneWords; ++i) {
-        const u32 bytes = (experts >> 4 * i & 15) * 0x00204081u & 0x01010101u;  // bit k to byte k
-        u32& noted = s.routing.chosen[warp][lane][i];
-        noted = round ? noted | bytes << round : bytes;
-    }
-}
-
-// Routing weights of one token, off the critical path. One warp.
-//   Reads     chosen, the logits again
+// Routing weights of one token, whose experts are `chosen` as bits of each lane's, off the critical path. One warp.
+//   Reads     the logits again
 //   Writes    selected[token] (ascending experts, then the shared ones), weight[token]
 //   Waits on  -
 //   Signals   - (the caller arrives on weighted after its last token)
@@ -345,76 +352,91 @@ MONOMOE_DEVICE u32 first_of_columns(u32 tokens) {
     return schedule::kTokenTiles == 1 ? tokens : tokens & ~(tokens << 8 | tokens << 16 | tokens << 24);
 }
 
-// The turns of the experts of one lane: what the list of active experts is made of. The producer warp.
-struct LaneTurns {
-    u32 tokens[schedule::kLaneExperts];  // of each expert
-    u32 before = 0;                      // turns of the lanes before this one
-    u32 count = 0;
+// The kLeads best experts of token 0, best first, with which the list of active experts begins: they are known before
+// anything else of it. The same in every lane. They are among those that select_experts chooses, which ranks by the
+// same keys.
+struct Leads {
+    static_assert(schedule::kLeads <= 4 && schedule::kLeads <= shape::kTopK && shape::kExperts <= 1u << 16, "they fit");
+    u64 packed = 0;
 
-    // Their number for an expert with these tokens.
-    MONOMOE_DEVICE static u32 turns(u32 tokens) {
-        if (schedule::kTokenTiles == 1) return tokens != 0;
-        u32 count = 0;
-        for (; tokens; tokens ^= first_of_columns(tokens)) ++count;
-        return count;
-    }
+    MONOMOE_DEVICE void add(u32 i, u32 expert) { packed |= u64{expert} << 16 * i; }
+    MONOMOE_DEVICE u32 expert(u32 i) const { return static_cast<u32>(packed >> 16 * i) & 0xffff; }
+};
+
+// Which tokens have chosen the experts of one lane: what the list of active experts is made of. The producer warp.
+struct LaneTurns {
+    static constexpr u32 kMasks = 4 / sizeof(schedule::LaneMask);  // in a word, each of a token
+    static constexpr u32 kWords = schedule::kTokenTile / kMasks;
+    u32 words[kWords];
+    u32 any = 0;  // experts with a token, as bits
 
     //   Reads     chosen
     //   Writes    -
-    //   Waits on  routed
+    //   Waits on  routed, or kMade without the router inside (the caller did)
     //   Signals   -
-    MONOMOE_DEVICE LaneTurns(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
-        device::mbarrier_wait(&s.barrier.routed, 0);
-        u32 columns[schedule::kTokenTiles][schedule::kLaneWords] = {};  // by tile of tokens, a byte for each expert
+    MONOMOE_DEVICE LaneTurns(const SharedStorage& s, u32 lane) {
 #pragma unroll
-        for (u32 column = 0; column < schedule::kColumns; ++column) {
-#pragma unroll
-            for (u32 i = 0; i < schedule::kLaneWords; ++i) {
-                const u32 chosen = column < tokens_of_launch ? s.routing.chosen[column][lane][i] : 0;
-#pragma unroll
-                for (u32 t = 0; t < schedule::kTokenTiles; ++t) columns[t][i] |= (chosen >> t & 0x01010101u) << column;
-            }
+        for (u32 w = 0; w < kWords; w += 4) {
+            const U32x4 four = *reinterpret_cast<const U32x4*>(&s.routing.chosen[lane][w * kMasks]);
+            words[w] = four.x;
+            words[w + 1] = four.y;
+            words[w + 2] = four.z;
+            words[w + 3] = four.w;
+            any |= four.x | four.y | four.z | four.w;
         }
-#pragma unroll
-        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-            tokens[j] = 0;
-#pragma unroll
-            for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                tokens[j] |= (columns[t][j / 4] >> j % 4 * 8 & 0xff) << schedule::kColumns * t;
-            }
-            count += turns(tokens[j]);
-        }
-        before = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
+        if (kMasks == 2) any = (any | any >> 16) & 0xffff;
     }
 
-    // The routed expert at this position of the list; one behind the last if there is none.
-    MONOMOE_DEVICE u32 expert_at(u32 position, u32 lane) const {
-        u32 expert = shape::kExperts, first = before;
+    // The tokens of this lane's expert j, as bits.
+    MONOMOE_DEVICE u32 tokens_of(u32 j) const {
+        u32 tokens = 0;
 #pragma unroll
-        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-            const u32 mine = turns(tokens[j]);
-            if (position - first < mine) expert = lane * schedule::kLaneExperts + j;
-            first += mine;
+        for (u32 w = 0; w < kWords; ++w) {
+            const u32 bits = words[w] >> j;
+            tokens |= (kMasks == 2 ? (bits & 1) | (bits >> 15 & 2) : bits & 1) << w * kMasks;
         }
-        return device::reduce_min(expert);
+        return tokens;
+    }
+
+    // The number of turns of all of them.
+    MONOMOE_DEVICE u32 count() const {
+        if constexpr (schedule::kTokenTiles == 1) {
+            return device::count_bits(any);
+        } else {
+            u32 turns = 0;
+#pragma unroll 1
+            for (u32 experts = any; experts; experts &= experts - 1) {
+                for (u32 left = tokens_of(device::lowest_bit(experts)); left; left ^= first_of_columns(left)) ++turns;
+            }
+            return turns;
+        }
     }
 };
 
-// Writes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
+// Writes the list of active experts: the first turn of each lead, best first; all other turns, ascending by expert; the
+// shared experts, with all tokens. The producer warp.
 //   Reads     -
 //   Writes    active (experts and tokens), active_count
 //   Waits on  -
 //   Signals   listed
-MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, u32 tokens_of_launch, u32 lane) {
+MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, const Leads& leads, u32 tokens_of_launch, u32 lane) {
     const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
-    u32 position = lane_turns.before;
-    if (lane == 31) s.active_count = position + lane_turns.count + shape::kSharedExperts * tiles;
+    u32 count = lane_turns.count();
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        for (u32 left = lane_turns.tokens[j]; left; left ^= first_of_columns(left)) {
-            s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
-            s.active[position].tokens = first_of_columns(left);
-            ++position;
+    for (u32 i = 0; i < schedule::kLeads; ++i) count -= leads.expert(i) / schedule::kLaneExperts == lane;
+    u32 position = schedule::kLeads + count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
+    if (lane == 31) s.active_count = position + count + shape::kSharedExperts * tiles;
+#pragma unroll 1
+    for (u32 experts = lane_turns.any; experts; experts &= experts - 1) {
+        const u32 j = device::lowest_bit(experts), expert = lane * schedule::kLaneExperts + j;
+        u32 lead = schedule::kLeads;
+#pragma unroll
+        for (u32 i = 0; i < schedule::kLeads; ++i) lead = leads.expert(i) == expert ? i : lead;
+        for (u32 left = lane_turns.tokens_of(j); left; left ^= first_of_columns(left)) {
+            const u32 at = lead < schedule::kLeads ? lead : position++;
+            lead = schedule::kLeads;
+            s.active[at].expert = static_cast<u16>(expert);
+            s.active[at].tokens = first_of_columns(left);
         }
     }
     if constexpr (shape::kSharedExperts > 0) {

@@ -19,6 +19,7 @@ struct Args {
     u8* workspace;               // header, then two halves; zeroed once at allocation
     u32 workspace_half_bytes;
     u32 tokens;                  // 1 ... kTokenTile
+    u64 wait_limit_ns;           // a wait that lasts longer ends in a trap
     u64* trace;                  // only with kTrace
 };
 
@@ -47,7 +48,7 @@ struct Barriers {
     device::Mbarrier h_empty[schedule::kHSlots];
     device::Mbarrier partial_full[2];
     device::Mbarrier partial_empty[2];
-    device::Mbarrier routed;     // chosen is complete
+    device::Mbarrier routed;     // chosen is complete; only with kRouterWeight, else kMade says so
     device::Mbarrier weighted;   // selected and weight are complete
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
@@ -60,13 +61,14 @@ struct Barriers {
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
         constexpr u32 kEmpty = schedule::kRingStages, kHFull = 2 * kEmpty;
         constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
-        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2, kXReady = kListed + 3;
+        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 4;
         u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending
         if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
         if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
-        if (index >= kRouted && index < kListed) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
+        if (index == kRouted) count = schedule::kRequantWarps;
+        if (index == kWeighted) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
         if (index == kXReady) count = schedule::kRequantWarps;
         return count;
     }
@@ -76,10 +78,12 @@ static_assert(sizeof(Barriers) == Barriers::kCount * sizeof(device::Mbarrier), "
 // Barriers of the hardware, by number.
 struct NamedBarrier {
     enum : u32 {
-        kMade,    // barriers made and header read; met by all threads, awaited by those who need it late
-        kEpoch,   // the same, awaited by the MMA warps
+        kMade,    // barriers made, header read and, without the router inside, chosen complete; met by all threads,
+                  // awaited by those who need it late
+        kEpoch,   // barriers made and header read; met and awaited by the MMA warps and the epilogue warp that reads it
         kOutput,  // MMA warps, around the partial sums of the output
         kLogits,  // MMA warps, around the partial sums of logits
+        kRing,    // barriers made; met by the MMA warps, awaited by the producer warp
     };
 };
 
@@ -96,15 +100,15 @@ struct alignas(128) SharedStorage {
         // partial sums of the output, after the last unit has left `up`
         F32x4 down[schedule::kTokenTiles][schedule::kMmaWarps][schedule::DownStage::kAccumulators][32];
         struct {  // before `listed`
-            // by requant warp and lane, a byte for each of the lane's experts; bit r: token warp + 8 * r is routed there
-            alignas(16) u32 chosen[schedule::kRequantWarps][32][schedule::kLaneWords];
+            // by lane of the routing warps and token: the lane's experts as bits
+            alignas(16) schedule::LaneMask chosen[32][schedule::kTokenTile];
             float router[schedule::kMmaWarps][16];  // partial sums of logits
         } routing;
     };
     float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
     // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
-    ActiveExpert active[schedule::kMaxActive];       // ascending experts
+    ActiveExpert active[schedule::kMaxActive];  // in the order of list_experts
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
     alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
 

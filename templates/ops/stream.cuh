@@ -66,7 +66,8 @@ struct Runs {
 using UpRuns = Runs<schedule::UpStage, schedule::kGUp, schedule::kStagesPerUnitUp>;
 using DownRuns = Runs<schedule::DownStage, schedule::kGDown, schedule::kStagesPerExpertDown>;
 
-// Stages of a CTA's first unit that are requested before the list is written: 32 KB take as long as writing it.
+// Stages of a CTA's first unit that are requested before the list is written, if the unit is of a lead: 32 KB take as
+// long as writing it; one stage if it is larger.
 constexpr u32 early_stages() {
     using Up = schedule::UpStage;
     constexpr u32 kMost = Up::kBytes < 32 * 1024 ? 32 * 1024 / Up::kBytes : 1;
@@ -80,7 +81,7 @@ constexpr u32 early_stages() {
 //   Waits on  -
 //   Signals   full
 MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 expert) {
-    RingWriter ring(s);
+    RingWriter ring(args, s);
     const u8* source = UpRuns::source(args.w13, expert, UpUnit::first(cta).stripe());
 #pragma unroll
     for (u32 k = 0; k < early_stages(); ++k, source += UpRuns::kBytes) {
@@ -91,19 +92,19 @@ MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& tra
     }
 }
 
-// Requests all weights of this CTA, up-projection first, but for those that stream_early has requested if `early`. One
-// thread.
+// Requests all weights of this CTA, up-projection first, but for those that stream_early has requested because the
+// first unit is of a lead. One thread.
 //   Reads     active, active_count (its own warp wrote them)
 //   Writes    ring
-//   Waits on  empty
+//   Waits on  empty, full
 //   Signals   full
-MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, bool early) {
+MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta) {
     const u32 active_count = s.active_count;
-    RingWriter ring(s);
+    RingWriter ring(args, s);
 
     using Up = schedule::UpStage;
     u32 k = 0;
-    if (early) {
+    if (UpUnit::first(cta).expert() < schedule::kLeads) {
 #pragma unroll
         for (; k < early_stages(); ++k) ring.close<Up>();
     }

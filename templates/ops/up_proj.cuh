@@ -53,9 +53,9 @@ struct InputPackets {
         if (tokens >> token & 1) operands = {packet.load(word), packet.load(4 + word)};
     }
     // Asks again until those that were asked for have arrived.
-    MONOMOE_DEVICE void receive(Operands& operands, u32 lane) const {
+    MONOMOE_DEVICE void receive(Operands& operands, u32 lane, u64 limit_ns) const {
         if (complete(operands, lane)) return;
-        const device::Watchdog watchdog;
+        const device::Watchdog watchdog{limit_ns};
         for (;;) {
             ask(operands, lane);
             if (complete(operands, lane)) return;
@@ -122,8 +122,8 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         float sums[Stage::kAccumulators][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
-            if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);
-            ring.wait(s);
+            if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, args.wait_limit_ns);
+            ring.wait(args, s);
             trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
 #pragma unroll
             for (u32 i = 0; i < Stage::kWarpBlocks; ++i) {
@@ -135,7 +135,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 const BlockOperand weights = ring.block<Stage>(s, block, lane);
                 Operands activations;
                 if constexpr (kPackets) {
-                    input(tokens, k, i).receive(asked[i], lane);
+                    input(tokens, k, i).receive(asked[i], lane, args.wait_limit_ns);
                     activations = asked[i];
                     const bool last = k + 1 == schedule::kStagesPerUnitUp;
                     input(last ? next_tokens : tokens, last ? 0 : k + 1, i).ask(asked[i], lane);
@@ -156,7 +156,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
             ring.release<Stage>(s, lane);
         }
         const u32 buffer = units % 2;
-        if (units >= 2) device::mbarrier_wait(&s.barrier.partial_empty[buffer], (units / 2 - 1) & 1);
+        if (units >= 2) device::mbarrier_wait(&s.barrier.partial_empty[buffer], (units / 2 - 1) & 1, args.wait_limit_ns);
         store_partials(s.up[buffer], sums, warp, lane);
         device::sync_warp();
         if (lane == 0) device::mbarrier_arrive(&s.barrier.partial_full[buffer]);
@@ -166,10 +166,10 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
 }
 
 // Waits until the epilogue warps have read both partial buffers. One MMA warp, after `units` units.
-MONOMOE_DEVICE void drain_partials(SharedStorage& s, u32 units) {
+MONOMOE_DEVICE void drain_partials(const Args& args, SharedStorage& s, u32 units) {
 #pragma unroll
     for (u32 back = 1; back <= 2; ++back) {
-        if (units >= back) device::mbarrier_wait(&s.barrier.partial_empty[(units - back) % 2], ((units - back) / 2) & 1);
+        if (units >= back) device::mbarrier_wait(&s.barrier.partial_empty[(units - back) % 2], ((units - back) / 2) & 1, args.wait_limit_ns);
     }
 }
 
@@ -205,7 +205,7 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
     for (u32 i = 0; unit.valid(active_count); ++i, unit.advance()) {
         if (i % 2 != which) continue;
         const ActiveExpert expert = s.active[unit.expert()];
-        device::mbarrier_wait(&s.barrier.partial_full[which], parity);
+        device::mbarrier_wait(&s.barrier.partial_full[which], parity, args.wait_limit_ns);
         parity ^= 1;
         const u32 token = token_of(expert.tokens, 2 * q), next = token_of(expert.tokens, 2 * q + 1);
 #pragma unroll 1

@@ -99,6 +99,6 @@ CUresult cuLaunchKernel(
         << file_of(a.logits) << '\n' << file_of(a.bias) << '\n' << file_of(a.w13) << '\n' << file_of(a.w13_scale)
         << '\n' << file_of(a.w2) << '\n' << file_of(a.w2_scale) << '\n' << file_of(a.y) << '\n'
         << file_of(a.workspace) << '\n'
-        << a.workspace_half_bytes << '\n' << a.tokens << '\n';
+        << a.workspace_half_bytes << '\n' << a.tokens << '\n' << a.wait_limit_ns << '\n';
     return std::system(std::getenv("FAKE_DRIVER_LAUNCH")) == 0 ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
 }

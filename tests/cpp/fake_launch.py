@@ -15,17 +15,19 @@ from monomoe_gen import dispatch
 from monomoe_gen.fallback import moe_in_torch
 from monomoe_gen.kernel import LayerWeights, workspace_bytes
 from monomoe_gen.schedule import BLOCK_BYTES, ROW_TILE
+from monomoe_gen.wait_limit import DEFAULT_MS
 
 
 def main() -> None:
     table = dispatch.load(Path(sys.argv[1]))
     lines = Path(os.environ["FAKE_DRIVER"], "launch").read_text().splitlines()
-    name, grid, threads, shared, *files, half_bytes, tokens = lines
+    name, grid, threads, shared, *files, half_bytes, tokens, wait_limit_ns = lines
     x, logits, bias, w13, w13_scale, w2, w2_scale, y, workspace = files
     kernel = next(k for k in table.kernels if k.kernel_name == name)
     assert (int(grid), int(threads)) == (kernel.schedule.grid, kernel.threads)
     assert int(shared) == kernel.shared_bytes and bias == "-"
     assert int(half_bytes) == kernel.spec.geometry.workspace_half_bytes
+    assert int(wait_limit_ns) == DEFAULT_MS * 10**6
     assert Path(workspace).stat().st_size == workspace_bytes(int(half_bytes))
     s, b = kernel.shape, int(tokens)
     e, h, n = s.experts, s.hidden, s.intermediate

@@ -166,7 +166,7 @@ MONOMOE_DEVICE void probe_memory(const Probe& p) {
     // to the other CTA, where the value is the flag
     float* const mail = reinterpret_cast<float*>(p.workspace + 512);
     device::store_relaxed(mail + p.index, device::bits_to_float(row[0] | 1));
-    const device::Watchdog watchdog;
+    const device::Watchdog watchdog{device::kWaitLimitNs};
     float received;
     while (device::float_to_bits(received = device::load_relaxed(mail + kAllThreads - 1 - p.index)) == 0) watchdog.check();
     p.put(8, p.index, received);
@@ -219,12 +219,12 @@ MONOMOE_DEVICE void probe_copies(const Probe& p) {
     for (u32 k = 0, offset = 0; k < p.count; ++k) {
         const u32 source = p.in[4 * k], first = p.in[4 * k + 1], second = p.in[4 * k + 2], parity = k & 1;
         if (p.thread == 0) {
-            if (k) device::mbarrier_wait(&s.empty, parity ^ 1);
+            if (k) device::mbarrier_wait(&s.empty, parity ^ 1, device::kWaitLimitNs);
             device::mbarrier_arrive_expect(&s.full, first + second);
             copy_to_ring(p, s, offset, source, first, policy);
             copy_to_ring(p, s, offset + first, source + first, second, policy);
         }
-        device::mbarrier_wait(&s.full, parity);
+        device::mbarrier_wait(&s.full, parity, device::kWaitLimitNs);
         const bool past = device::mbarrier_try_wait(&s.full, parity), next = device::mbarrier_try_wait(&s.full, parity ^ 1);
         ready[k * kThreads + p.thread] = past + 2 * next;
         for (u32 at = 4 * p.thread; at < first + second; at += 4 * kThreads) {
@@ -268,8 +268,12 @@ MONOMOE_DEVICE void probe_clocks(const Probe& p) {
     device::sync_named(0, kThreads);
     device::sync_named(0, kThreads);
     const u32 more = device::sm_clock() - cycles;
+    u32(&words)[kThreads] = device::shared_storage<u32[kThreads]>();
+    words[p.thread] = p.thread;
+    const u32 last = device::sm_clock_behind(words + p.thread) - cycles;
     p.put(0, p.index, static_cast<u32>(more > 0 && more < 0x80000000u));
     p.put(1, p.index, static_cast<u32>(device::global_nanoseconds() >= time));
+    p.put(2, p.index, static_cast<u32>(last >= more && last < 0x80000000u));
 }
 
 MONOMOE_KERNEL(kThreads) device_probes(const u32* in, u32* out, u32* workspace, u32 probe) {

@@ -64,7 +64,7 @@ MONOMOE_DEVICE void write(Storage& s, const u32* in, u32 lane) {
 #pragma unroll 1
         for (u32 round = 0; round < kRounds; ++round) {
             const u32 use = round / kSlots;
-            if (use) device::mbarrier_wait(&s.empty[round % kSlots], (use - 1) & 1);
+            if (use) device::mbarrier_wait(&s.empty[round % kSlots], (use - 1) & 1, device::kWaitLimitNs);
             copy_round(s, in, round);
         }
     } else if constexpr (kCase == kBulkCopy) {
@@ -84,7 +84,7 @@ MONOMOE_DEVICE u32 read(Storage& s, u32 lane) {
 #pragma unroll 1
         for (u32 round = 0; round < kRounds; ++round) {
             const u32 slot = round % kSlots;
-            device::mbarrier_wait(&s.full[slot], round / kSlots & 1);
+            device::mbarrier_wait(&s.full[slot], round / kSlots & 1, device::kWaitLimitNs);
             if (!kRacy) sum += get(s.words[slot][lane]);
             if (kCase != kRingEveryLane) device::sync_warp();
             if (kCase == kRingEveryLane || lane == 0) device::mbarrier_arrive(&s.empty[slot]);
@@ -96,9 +96,9 @@ MONOMOE_DEVICE u32 read(Storage& s, u32 lane) {
         if (!kRacy) sum = get(s.words[0][31 - lane]);
     } else {
         const bool waits = !kRacy || kCase == kOneLaneArrives;
-        if (waits) device::mbarrier_wait(&s.full[0], 0);
+        if (waits) device::mbarrier_wait(&s.full[0], 0, device::kWaitLimitNs);
         sum = get(s.words[0][31 - lane]);
-        if (!waits) device::mbarrier_wait(&s.full[0], 0);
+        if (!waits) device::mbarrier_wait(&s.full[0], 0, device::kWaitLimitNs);
     }
     return sum;
 }

@@ -5,17 +5,18 @@
 
 namespace device {
 
-constexpr u64 kWaitLimitNs = 2'000'000'000ull;
+constexpr u64 kWaitLimitNs = 2'000'000'000ull;  // unless the launch says otherwise
 
 MONOMOE_DEVICE u64 global_nanoseconds() { return sim::now(); }
 
 MONOMOE_DEVICE void trap() { sim::trap(); }
 
-// Made before a thread polls, asked after every failure: the thread sleeps until what it polled is written.
+// Made before a thread polls, asked after every failure: the thread sleeps until what it polled is written. A deadlock
+// names the limit.
 struct Watchdog {
-    const u64 start = global_nanoseconds();
+    const u64 limit_ns;
 
-    MONOMOE_DEVICE void check() const { sim::poll_failed(); }
+    MONOMOE_DEVICE void check() const { sim::poll_failed(limit_ns); }
 };
 
 }  // namespace device

@@ -1,4 +1,4 @@
-// Host: warp- and CTA-wide exchange. The simulator checks that all lanes meet at the same call.
+// Host: exchange within a warp, and barriers of the hardware among warps. The simulator checks that all lanes meet at the same call.
 #pragma once
 
 #include <bit>

@@ -15,7 +15,7 @@
                static_cast<const float*>(a.bias), static_cast<const u8*>(a.w13),                                   \
                static_cast<const float*>(a.w13_scale), static_cast<const u8*>(a.w2),                               \
                static_cast<const float*>(a.w2_scale), static_cast<device::Bf16*>(a.y),                             \
-               static_cast<u8*>(a.workspace), a.workspace_half_bytes, a.tokens);                                   \
+               static_cast<u8*>(a.workspace), a.workspace_half_bytes, a.tokens, a.wait_limit_ns);                 \
     }                                                                                                              \
     extern const Program kProgram = {schedule::kGrid, schedule::kThreads, bytes, entry, fields, std::size(fields)}
 

@@ -151,12 +151,13 @@ bool barrier_test(u64* address, u32 parity) {
     return true;
 }
 
-void barrier_wait(u64* address, u32 parity) {
+void barrier_wait(u64* address, u32 parity, u64 limit_ns) {
     const u32 pc = MONOMOE_CALLER;
     maybe_yield();
     Thread& thread = *machine.current;
     Barrier& barrier = barrier_at(number(address), thread.cta, &thread, pc);
     if (parity > 1) fault("barrier_parity", pc, number(address), "parity " + std::to_string(parity));
+    thread.limit_ns = limit_ns;
     while ((barrier.phase & 1) == parity) {
         barrier.waiters.push_back(&thread);
         block(Wait::kBarrier, number(address), parity, pc);

@@ -16,14 +16,14 @@ u32 cta_index();
 void* shared_storage(u64 bytes);
 u64 now();
 [[noreturn]] void trap();
-void poll_failed();
+void poll_failed(u64 limit_ns);
 
 u32 shared_address(const void* pointer);
 void barrier_init(u64* barrier, u32 count);
 void barrier_init_fence();
 void barrier_arrive(u64* barrier, u32 bytes);
 bool barrier_test(u64* barrier, u32 parity);
-void barrier_wait(u64* barrier, u32 parity);
+void barrier_wait(u64* barrier, u32 parity, u64 limit_ns);
 void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier);
 
 void load_relaxed(void* to, const void* address, u32 words);
@@ -64,6 +64,7 @@ struct Arguments {
     const void *x, *logits, *router, *bias, *w13, *w13_scale, *w2, *w2_scale;
     void *y, *workspace;
     u32 workspace_half_bytes, tokens;
+    u64 wait_limit_ns;
 };
 
 // Supplied with the kernel.

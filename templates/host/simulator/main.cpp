@@ -27,6 +27,7 @@ constexpr u32 kHeaderBytes = 128;  // see templates/ops/handoff.cuh
 struct Problem {
     u32 launches = 0;
     u64 half_bytes = 0;
+    u64 wait_limit_ns = 0;
     std::map<u32, u32> tokens;
     std::map<u32, u64> y_bytes;
     std::map<std::pair<std::string, std::string>, std::vector<char>> inputs;  // by name and launch
@@ -56,6 +57,8 @@ Problem read_problem(const std::string& folder) {
             words >> problem.launches;
         } else if (word == "half_bytes") {
             words >> problem.half_bytes;
+        } else if (word == "wait_limit_ns") {
+            words >> problem.wait_limit_ns;
         } else if (word == "tokens") {
             u32 index;
             words >> index;
@@ -158,6 +161,7 @@ std::string waits() {
         const char* const wait = thread.state == State::kWaitsForSm ? "an SM" : kWaits[static_cast<u32>(thread.wait)];
         text += std::string(text.size() > 1 ? ", " : "") + "{\"cta\": " + std::to_string(thread.cta) + ", \"warp\": " + std::to_string(thread.index / kLanes) +
                 ", \"lanes\": " + std::to_string(group.lanes) + ", \"for\": " + quoted(wait) + ", \"pc\": " + std::to_string(thread.pc);
+        if (thread.wait == Wait::kBarrier || thread.wait == Wait::kPoll) text += ", \"limit_ns\": " + std::to_string(thread.limit_ns);
         if (thread.wait == Wait::kBarrier) {
             const Barrier& barrier = machine.ctas[thread.cta].barriers.at(thread.object);
             text += ", \"at\": " + place(thread.object) + ", \"parity\": " + std::to_string(thread.parity) + ", \"phase\": " + std::to_string(barrier.phase) +
@@ -272,7 +276,7 @@ void run_all(const Problem& problem, const std::string& output_path) {
                                  input(problem, "bias", launch, memory),    input(problem, "w13", launch, memory),
                                  input(problem, "w13_scale", launch, memory), input(problem, "w2", launch, memory),
                                  input(problem, "w2_scale", launch, memory), y.memory(), workspace.memory(),
-                                 static_cast<u32>(problem.half_bytes),      problem.tokens.at(launch)};
+                                 static_cast<u32>(problem.half_bytes),      problem.tokens.at(launch), problem.wait_limit_ns};
             add_region("y", y.memory(), y_bytes, true, false);
             add_region("workspace", workspace.memory(), workspace_bytes, true, true);
             status = run();

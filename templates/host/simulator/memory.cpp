@@ -166,9 +166,10 @@ void load_input(void* to, const void* address, u32 bytes) {
     std::memcpy(to, address, bytes);
 }
 
-void poll_failed() {
+void poll_failed(u64 limit_ns) {
     const u32 pc = MONOMOE_CALLER;
     Thread& thread = *machine.current;
+    thread.limit_ns = limit_ns;
     Warp& warp = machine.warp(thread);
     if (!thread.polled) {  // asks with its warp, which it follows: asleep when another lane is, on when one goes on
         while (!warp.arrived && !lane_sleeps(thread)) yield_now();

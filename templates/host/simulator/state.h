@@ -28,6 +28,7 @@ struct Thread {
     Wait wait = Wait::kNothing;
     u64 object = 0;  // address of the barrier or of the word polled, number of the named barrier, kind of exchange
     u32 parity = 0;
+    u64 limit_ns = 0;  // of the wait
     u32 pc = 0;
     Clock base;
     u32 clock = 1;
