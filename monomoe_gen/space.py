@@ -16,6 +16,7 @@ from monomoe_gen.schedule import ROW_TILE, Geometry, Schedule
 from monomoe_gen.shapes import SCALE_BLOCK, Shape
 
 DEPTHS = (2, 3, 4, 5, 6, 8, 10, 12)
+_WEIGHTS = {"d_up": 0.25, "d_down": 0.25}
 
 
 def domain(shape: Shape, device: Device) -> dict[str, tuple[int, ...]]:
@@ -65,11 +66,15 @@ def nearest_legal(
 
 
 def nearest(schedule: Schedule, candidates: Iterable[Schedule]) -> Schedule | None:
-    """The candidate with the least sum of log ratios to `schedule`, if there is any."""
+    """The candidate with the least weighted sum of log ratios to `schedule`, if there is any.
+
+    A ring depth counts a quarter of what the others do: where a ring is too deep, fewer stages of
+    the same size cost less than stages of another size.
+    """
 
     def distance(other: Schedule) -> tuple[float, Schedule]:
-        pairs = zip(schedule.to_dict().values(), other.to_dict().values(), strict=True)
-        return sum(abs(log2(a / b)) for a, b in pairs), other
+        pairs = zip(schedule.to_dict().items(), other.to_dict().values(), strict=True)
+        return sum(_WEIGHTS.get(k, 1.0) * abs(log2(a / b)) for (k, a), b in pairs), other
 
     return min(candidates, key=distance, default=None)
 

@@ -6,8 +6,9 @@ import pytest
 
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.rules import violations
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import Shape, load_shape
-from monomoe_gen.space import feasible, first_feasible, removal_counts
+from monomoe_gen.space import feasible, first_feasible, nearest_legal, removal_counts
 
 DEVICE = KNOWN[DEFAULT]
 TOY = load_shape("toy")
@@ -26,3 +27,10 @@ def test_the_legal_schedules_are_those_that_no_rule_removes(shape: Shape, token_
 
 def test_a_shape_may_have_no_schedule() -> None:
     assert first_feasible(TOO_WIDE, DEVICE) is None and feasible(TOO_WIDE, DEVICE) == []
+
+
+def test_where_rings_are_too_deep_the_nearest_has_fewer_stages_of_the_same_size() -> None:
+    asked = Schedule.parse("g128-u32x1024x8-d64x256x5")
+    assert nearest_legal(load_shape("glm-5.2-tp8"), asked, DEVICE) == asked
+    found = nearest_legal(load_shape("glm-5.2-tp8-bf16"), asked, DEVICE)
+    assert found == replace(asked, d_up=5, d_down=3)
