@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from monomoe_gen.campaign import Campaign
 from monomoe_gen.jobs import Subject
+from monomoe_gen.ledger import Ledger
 from monomoe_gen.protocol import Cell
 from monomoe_gen.schedule import Schedule
 
@@ -22,15 +23,29 @@ QUICK_FINALISTS, QUICK_ROUNDS = 2, 1  # of a run that tries the winners of other
 def finals(campaign: Campaign, stop: threading.Event) -> None:
     """Measures the finalists in turns until all of them have final records, or ``stop``.
 
-    One that fails makes room for the next, and then all are measured again. Before anything is
-    timed, every token count that a finalist takes is validated, whether it is tuned for or not.
+    One that fails makes room for the next, which is measured beside the one that leads so far.
+    Before anything is timed, every token count that a finalist takes is validated, whether it is
+    tuned for or not. After ``stop`` what has been through a round is kept.
     """
-    ledger, quick = campaign.ledger, campaign.plan.from_winners
+    quick = campaign.plan.from_winners
     while not stop.is_set():
-        finalists = ledger.finalists(QUICK_FINALISTS if quick else FINALISTS)
-        if all(ledger.final(s, n) for s, tokens in finalists.items() for n in tokens):
+        due = _due(campaign.ledger, QUICK_FINALISTS if quick else FINALISTS)
+        if not due:
             return
-        _measure(campaign, finalists, stop)
+        _measure(campaign, due, stop)
+
+
+def _due(ledger: Ledger, count: int) -> dict[Schedule, tuple[int, ...]]:
+    """The finalists without final records, and those who lead at the same token counts."""
+    finalists = ledger.finalists(count)
+    due = {(s, n) for s, tokens in finalists.items() for n in tokens if not ledger.final(s, n)}
+    if not due:
+        return {}
+    leading = {n: Schedule.from_dict(w.record.schedule) for n, w in ledger.winners().items()}
+    due |= {(s, n) for n, s in leading.items() if any(n == m for _, m in due)}
+    schedules = dict.fromkeys((*finalists, *leading.values()))
+    wanted = {s: tuple(n for n in ledger.tokens if (s, n) in due) for s in schedules}
+    return {s: tokens for s, tokens in wanted.items() if tokens}
 
 
 def _measure(
@@ -81,7 +96,9 @@ def _measure(
                 for cell in cells:
                     timed.setdefault((schedule, cell.tokens, routing), []).append(cell)
             if not step():
-                return
+                break
+        if stop.is_set():
+            break
     for (schedule, n, routing), rounds in timed.items():
         if schedule in valid:
             subject, errors = valid[schedule]

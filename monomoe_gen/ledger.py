@@ -35,6 +35,7 @@ class Ledger:
     variant: Variant = USUAL
     weights: Mapping[str, float] = field(default_factory=dict)
     stale: list[Record] = field(default_factory=list)
+    _stale_beside: list[Record] = field(default_factory=list)
     _records: list[Record] = field(default_factory=list)
     _beside: dict[tuple[Schedule, int, str], Record] = field(default_factory=dict)
     _latest: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
@@ -55,6 +56,8 @@ class Ledger:
                     self._note(schedule, record)
                 elif record.routing == self.routing:
                     self.stale.append(record)
+                else:
+                    self._stale_beside.append(record)
 
     def add(self, record: Record) -> None:
         """Appends a record to the database and counts it."""
@@ -145,17 +148,28 @@ class Ledger:
         every = [*self.stale, *filter(counts, self._records), *self._beside.values()]
         return winners(every, self.routing, self.present.has, self.variant, self.weights)
 
+    @cached_property
+    def former(self) -> dict[int, Schedule]:
+        """Who won each token count under older sources, as far as they were measured."""
+        every = [*self.stale, *self._stale_beside]
+        found = winners(every, self.routing, variant=self.variant, weights=self.weights)
+        return {n: Schedule.from_dict(w.record.schedule) for n, w in found.items()}
+
     def finalists(self, count: int) -> dict[Schedule, tuple[int, ...]]:
         """The ``count`` fastest schedules of each token count, each with the counts it leads at.
 
         They are ranked by their screening times alone. A final time replaces a lucky screening
         time by an honest one; ranking the two together would put one lucky candidate after
-        another in the place of those already measured well.
+        another in the place of those already measured well. Who won under older sources is one
+        more of them: screening sees neither other routings nor other processes, in which it won.
         """
         chosen: dict[Schedule, list[int]] = {}
         eligible = [s for s in self.schedules() if self.values(s)]
         for n in self.tokens:
-            for schedule in sorted(eligible, key=lambda s: self._screening_time(s, n))[:count]:
+            ranked = sorted(eligible, key=lambda s: self._screening_time(s, n))[:count]
+            former = self.former.get(n)
+            defends = [former] if former in eligible and former not in ranked else []
+            for schedule in (*ranked, *defends):
                 chosen.setdefault(schedule, []).append(n)
         return {schedule: tuple(tokens) for schedule, tokens in chosen.items()}
 

@@ -77,7 +77,7 @@ def tune(
     if plan.from_winners:
         count = plan.from_winners
         transfer = from_base(shape, plan.variant, candidates, *about, count, plan.weights)
-        wanted = {*transfer.schedules, *_incumbents(ledger.stale, 1)}
+        wanted = {*transfer.schedules, *_incumbents(ledger, 1)}
         candidates = [s for s in candidates if s in wanted]
         first = list(transfer.schedules)
     else:
@@ -85,7 +85,7 @@ def tune(
         if not ledger.stale and not ledger.schedules():
             transfer = from_nearest(shape, candidates, *about, plan.weights)
         transferred = transfer.schedules if transfer else ()
-        first = [*_incumbents(ledger.stale), *_in_turns(favourites, transferred)]
+        first = [*_incumbents(ledger), *_in_turns(favourites, transferred)]
     search = Search(candidates, plan.tokens, plan.seed, first, plan.sampler)
     known = [s for s in candidates if not ledger.missing(s)]
     for schedule in known:
@@ -148,11 +148,11 @@ def tune(
     )
 
 
-def _incumbents(stale: Sequence[Record], count: int = INCUMBENTS) -> list[Schedule]:
-    """The fastest schedules of each token count under older sources: good places to start."""
-    timed = [(r.time_us.median, r) for r in stale if r.time_us]
-    best: list[Schedule] = []
-    for n in sorted({r.tokens for r in stale}):
+def _incumbents(ledger: Ledger, count: int = INCUMBENTS) -> list[Schedule]:
+    """Who won under older sources, and the fastest of each token count: good places to start."""
+    timed = [(r.time_us.median, r) for r in ledger.stale if r.time_us]
+    best = list(ledger.former.values())
+    for n in sorted({r.tokens for r in ledger.stale}):
         ranked = sorted((t, Schedule.from_dict(r.schedule)) for t, r in timed if r.tokens == n)
         best += [s for _, s in dict.fromkeys(ranked)][:count]
     return list(dict.fromkeys(best))

@@ -11,7 +11,8 @@
 //   5. Launch with an Arguments as the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER). Launch a kernel with Kernel::pdl
 //      by cuLaunchKernelEx with CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 1: it may then begin before the
 //      kernel ahead has ended, and waits for it inside.
-// A wait inside a kernel that lasts 2 s ends in a trap: the launch fails, and the context is lost.
+// A wait inside a kernel that lasts longer than Arguments::wait_limit_ns ends in a trap: the launch fails, and the
+// context is lost.
 // A worked example is tests/cpp/call_kernel.cpp.
 #pragma once
 
@@ -96,8 +97,9 @@ struct Arguments {
     std::uint64_t workspace;
     std::uint32_t workspace_half_bytes;  // of the workspace, at least the kernel's
     std::uint32_t tokens;                // B, 1 to Kernel::capacity
+    std::uint64_t wait_limit_ns = 2000ull * 1000 * 1000;  // at 0, the first wait that fails twice ends in a trap
 };
-static_assert(sizeof(Arguments) == 80, "the parameters lie without gaps");
+static_assert(sizeof(Arguments) == 88, "the parameters lie without gaps");
 
 struct Gpu {
     const char* name;
@@ -154,401 +156,413 @@ inline constexpr Shape kShapes[] = {
 
 inline constexpr Kernel kKernels[] = {
     {"deepseek-v3-tp16-t8-g128-u16x1024x4-d112x128x3.cubin",
-        "0e143fba647983926e2ac9eb963841c5f3122214de5dce204a0ad6409b6e42c4",
+        "75cc2f154d5e331cc183cdd7b55b71c91aae83d8be75d2538f571352cbc9a0cc",
         "monomoe_deepseek_v3_tp16_t8_g128_u16x1024x4_d112x128x3",
-        0, {128, 16, 1024, 112, 128, 4, 3}, 8, 128, 608, 147200, 92, 97280, Layout::kPacked, Router::kLogits, false},
+        0, {128, 16, 1024, 112, 128, 4, 3}, 8, 128, 608, 147200, 76, 97280, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3-tp16-t8-g128-u16x1024x4-d56x128x3.cubin",
+        "8a16ccdfeb6238d8f2b55f1d25357c0d19d8c81d31d90ff1f63f09ca7046a03c",
+        "monomoe_deepseek_v3_tp16_t8_g128_u16x1024x4_d56x128x3",
+        0, {128, 16, 1024, 56, 128, 4, 3}, 8, 128, 608, 147200, 78, 326656, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "ef577c3a9cd864dce5e4277187c216858d5e0d77174b0979f0a3890ec4675d42",
+        "ba6efb7397e2a11377d15e9de40396f764b6c41a05dc62ecf75f39dd5a8da0a2",
         "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x6_d56x256x3",
         1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d112x256x3.cubin",
-        "b7a6bedb4f5eedd3d3890c7ff18349484322374e14665b24c526a13bf236b43d",
-        "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d112x256x3",
-        2, {128, 32, 1024, 112, 256, 4, 3}, 8, 128, 608, 224128, 75, 65536, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d56x256x2.cubin",
-        "1ba380a4a3850197ae52998a300a2600212d3c2754c2b4a965d2b987b87b0542",
+        "a5cabf14d2a79c3ef4c662af66c4b27bcab9db05f26fd709fcff9a71fbcd962e",
         "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d56x256x2",
         2, {128, 32, 1024, 56, 256, 4, 2}, 8, 128, 608, 224128, 91, 294912, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t16-g132-u32x1024x4-d112x256x4.cubin",
-        "43f7a720b6efb6117c7fa9518dc1040436a399bc347fa0ef4752e32c4a74705d",
+        "1f798ca02ad9e000e61470c250a69ba8c371334eb86231345a98356320e57dd3",
         "monomoe_deepseek_v3_1_tp8_t16_g132_u32x1024x4_d112x256x4",
-        3, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 216192, 85, 260096, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t32-g128-u16x1024x4-d64x256x5.cubin",
-        "95290e3f882e738767f6dad63e9491d8c7574f37bb99149400ac1d9e9ea99f85",
-        "monomoe_deepseek_v3_1_tp8_t32_g128_u16x1024x4_d64x256x5",
-        3, {128, 16, 1024, 64, 256, 4, 5}, 32, 128, 608, 208768, 96, 1437696, Layout::kPacked, Router::kLogits, false},
+        3, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 216192, 76, 260096, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t32-g128-u16x1024x5-d64x256x5.cubin",
+        "47290f99d9c4c7acda73146550a7c8b510fab4faa55352539265030a242b862a",
+        "monomoe_deepseek_v3_1_tp8_t32_g128_u16x1024x5_d64x256x5",
+        3, {128, 16, 1024, 64, 256, 5, 5}, 32, 128, 608, 229248, 96, 1437696, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4-raw.cubin",
-        "b5bd7a97bee8c9b794ecdf679d1c75929f374aaa3b9aba31161366e0bda8bd25",
+        "0d2bf4961dd12ca54ee4fdcbea4d46782f08a731e9f9007a164dc91db113581a",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4_raw",
-        3, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 172032, 90, 130048, Layout::kRaw, Router::kLogits, false},
+        3, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 172032, 83, 130048, Layout::kRaw, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2.cubin",
+        "03c7c97c6c6c55bf96c3bd9e08ca2e950654dcd49c87b19e2acf5cba1d6ea3a0",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2",
+        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 172032, 92, 359424, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2-pdl.cubin",
+        "18716333bf49a378d2d76b386214471145e4543d641d3d581f9ab243b278b7aa",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2_pdl",
+        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 172032, 92, 359424, Layout::kPacked, Router::kLogits, true},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "5bb1d32967d5827756f5fb81cb2d8c459e31e094f3fdcb5d34d81657be7c91cb",
+        "2b662384a38068cddae93feac3999453abd1c8e6eb8978329aca32bd980ff0df",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3",
         3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3-router.cubin",
-        "6e7746851d4aaba1926d508e479906b056e4ad80e4e47ffc2dce3e6f0e014dd2",
+        "1b4fb58d1c32e696b4ff910684820b9331b76a36098842785bed13f7ebba2406",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3_router",
         3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 95, 367616, Layout::kPacked, Router::kWeight, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x3-pdl.cubin",
+        "f133a3607e5f5c5c969d82061c9a658f82779a02d45604ac15868c436057b122",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x3_pdl",
+        3, {128, 32, 1024, 64, 256, 6, 3}, 8, 128, 608, 188928, 84, 359424, Layout::kPacked, Router::kLogits, true},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x4-raw.cubin",
-        "bc6f9bbe490fd63592d9ed54cea7f416d98018c75067f533a36620d6f9732768",
+        "7b21335062fce2445499300b7f97fd6dcc077113e226e378416d593c09d53935",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x4_raw",
         3, {128, 32, 1024, 64, 256, 6, 4}, 8, 128, 608, 205312, 91, 359424, Layout::kRaw, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4.cubin",
-        "55bda363edca4fe3f5c6509ca209a342de5b92214f9b3813a7f2def02326f011",
+        "8d091224a68dc129de94cd61c61ab83930654a023b26f215ed56158bd9f8b9fd",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4",
         3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 84, 359424, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4-pdl.cubin",
-        "4e96725c6c97706cb2b2b4352ba3c56d89209bbdfa5eb33c734289c5d585e20b",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_pdl",
-        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 84, 359424, Layout::kPacked, Router::kLogits, true},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4-raw.cubin",
-        "9f8c3dc4fe40bcbd3b8857dce717e2fa3eebee85590c08978d7a123acc4b4428",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_raw",
-        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 91, 359424, Layout::kRaw, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4-router.cubin",
-        "b592c3d1f622ec9ee1352bc861f311a2a039b3bf4308c4e8b5fe18e74fa51784",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_router",
-        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 95, 367616, Layout::kPacked, Router::kWeight, false},
     {"glm-4.5-air-t8-g128-u176x2048x4-d128x1408x3.cubin",
-        "17e2bfc46ff399acbb5021e474e56cd261611af63f635f8766433844ade45c42",
+        "bb643c3b62dbd8f090fc4350db4f4f7f6ba6966698e8d08476948b2f1c5d8754",
         "monomoe_glm_4_5_air_t8_g128_u176x2048x4_d128x1408x3",
         4, {128, 176, 2048, 128, 1408, 4, 3}, 8, 128, 608, 207104, 91, 397312, Layout::kPacked, Router::kLogits, false},
     {"glm-4.5-air-t8-g132-u176x1024x8-d128x1408x3.cubin",
-        "1dbf041ac14ba733071002eca8c693648a8547d3c7d6ca523a20246c0dcbc43b",
+        "1ad55a276dbc9221803230a01adf8f892bc58fed1bc052f454de1bf505dc593f",
         "monomoe_glm_4_5_air_t8_g132_u176x1024x8_d128x1408x3",
-        4, {132, 176, 1024, 128, 1408, 8, 3}, 8, 132, 608, 207232, 88, 397312, Layout::kPacked, Router::kLogits, false},
+        4, {132, 176, 1024, 128, 1408, 8, 3}, 8, 132, 608, 207232, 86, 397312, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-bf16-t8-g128-u32x1024x5-d64x256x3.cubin",
+        "95911d226841499cc8ac7052edd44b5b68bb559a5da883359412b3c44625d9b3",
+        "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x5_d64x256x3",
+        5, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 224640, 89, 262144, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g128-u32x1024x5-d96x256x5.cubin",
-        "74c5510d535534c7f1349f705a80b11748a9e5bd29ae1b49af8a35c205a4ee63",
+        "318921c682e6eec8d5d2e66cb05e0107b6d19c80ed245b53eb90faa18ae3ac22",
         "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x5_d96x256x5",
-        5, {128, 32, 1024, 96, 256, 5, 5}, 8, 128, 608, 224128, 75, 65536, Layout::kPacked, Router::kLogits, false},
+        5, {128, 32, 1024, 96, 256, 5, 5}, 8, 128, 608, 224128, 86, 65536, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t16-g132-u32x1024x5-d64x256x3.cubin",
-        "6a3493abba7aa70d96def003ae9ecbf5c06cb7f0f46db3124f5b637b4dbc4014",
+        "91fc70b998006ff5d433e7222ff7abe0cb87ec825e9b657e7b5a09b4d9aa3593",
         "monomoe_glm_5_2_tp8_t16_g132_u32x1024x5_d64x256x3",
-        6, {132, 32, 1024, 64, 256, 5, 3}, 16, 132, 608, 224384, 96, 634880, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t32-g128-u16x1024x5-d64x256x5.cubin",
-        "3cbf9882ba6db6e8e7d8fdcc61932719d46abddc24fa00970a00f97b62b07e28",
-        "monomoe_glm_5_2_tp8_t32_g128_u16x1024x5_d64x256x5",
-        6, {128, 16, 1024, 64, 256, 5, 5}, 32, 128, 608, 228224, 96, 1269760, Layout::kPacked, Router::kLogits, false},
+        6, {132, 32, 1024, 64, 256, 5, 3}, 16, 132, 608, 224384, 91, 634880, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t32-g128-u16x1024x4-d64x256x4.cubin",
+        "ccbd6d45bf618084c0cdc367bfea68ab4737aaba847b66b8505d1a17772fddf3",
+        "monomoe_glm_5_2_tp8_t32_g128_u16x1024x4_d64x256x4",
+        6, {128, 16, 1024, 64, 256, 4, 4}, 32, 128, 608, 195456, 96, 1269760, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5.cubin",
-        "0e50edeb6be1e1622eedbab4cd5084f8c6b280dba42d6bf98685fff29d92d216",
+        "1365c923dfc02babf08d662e9dfe178a8dad214a121df355998ca4109704901d",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5",
         6, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 205056, 84, 317440, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x5.cubin",
-        "a640b6ffda16f4b05b61033ba6ea6e090bcc5032560e65540f599dc156dfcdd9",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x5",
-        6, {128, 32, 1024, 64, 256, 8, 5}, 8, 128, 608, 213248, 84, 317440, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x5-pdl.cubin",
-        "55e7c1c589bb85cc0c8d6226ee43acf59642e31d50455583cf032f9feb3e0459",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x5_pdl",
-        6, {128, 32, 1024, 64, 256, 8, 5}, 8, 128, 608, 213248, 84, 317440, Layout::kPacked, Router::kLogits, true},
-    {"glm-5.2-tp8-t8-g128-u32x2048x3-d48x256x3-raw.cubin",
-        "780c8824b1fe4e39d12f96e514dafdf594a1a54bffd4102957acb377e06090dd",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d48x256x3_raw",
-        6, {128, 32, 2048, 48, 256, 3, 3}, 8, 128, 608, 179968, 96, 317440, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5-raw.cubin",
+        "7ae8a5858b70cd9d144d022cd8fb6406cbc351dbb56bc73ad605afff31ec5db6",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5_raw",
+        6, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 205056, 91, 317440, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x6.cubin",
+        "07fdc7721656012773238db98f3aa44bc0fcd26aa1941c5974fa773c6b110ee7",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x6",
+        6, {128, 32, 1024, 64, 256, 8, 6}, 8, 128, 608, 229632, 84, 317440, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4.cubin",
-        "8fc806b0b615135c54a4c51b2db452d5dccef0d0170d8bacb6358b9cd98bab63",
+        "718261fdf881c725d60d6b5c8f9639db2ee3b324e465ab33c5766e0e4b1c5f21",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4",
         6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 213248, 91, 317440, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4-raw.cubin",
-        "1919ef7bf666dbceb835dc9ee8a7b111f9d7b3da6fe765eb2f2b28e16ab55e70",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4_raw",
-        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 213248, 96, 317440, Layout::kRaw, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6.cubin",
-        "aef6c30633d2bf49cbb5cd7c9aca86fa19015a373a9b7eefa12d9f557c9878be",
-        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6",
-        6, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 229632, 84, 317440, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6-raw.cubin",
-        "35f2593039a0e66d219b4eba6bc659b8040f4fe3f2720eab30c673dac9ae0cc7",
-        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6_raw",
-        6, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 229632, 91, 317440, Layout::kRaw, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g132-u32x1024x8-d64x256x6-router.cubin",
-        "82e99d3874886bc46f9cd4e4c4abdcd67ccf674ee688c139cc32733fcb1ea8ee",
-        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x8_d64x256x6_router",
-        6, {132, 32, 1024, 64, 256, 8, 6}, 8, 132, 608, 229632, 95, 325632, Layout::kPacked, Router::kWeight, false},
+    {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3-pdl.cubin",
+        "2544ff4be92c0310ad41507b161148322e859c1bb04fc5b8c6b2b549fbe31f16",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3_pdl",
+        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 180480, 91, 317440, Layout::kPacked, Router::kLogits, true},
+    {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3-router.cubin",
+        "d1c5da472ae68329b0fa6257d1ab7f66c9628d543158f8ec5c53624413f73ff7",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3_router",
+        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 180480, 95, 325632, Layout::kPacked, Router::kWeight, false},
     {"kimi-k2-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "6e0b208a383cb2bf9aad833296f1330677adf48c25e8d2890b5632dd34d2f1ac",
+        "8a0d6504a91fa92547770f8fb61c87b1e0455c04173771b4572473431c434e43",
         "monomoe_kimi_k2_tp8_t8_g128_u32x1024x6_d56x256x3",
         7, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
     {"minimax-m2-t8-g128-u192x1024x5-d64x512x4.cubin",
-        "0d40f25d3f9cd973ffaadf85ea204a7507010b80a556523b7b0123a54716ffb0",
+        "fa4cebd23dcd7fc9ae2a7d49e23ea79b8c50ee208245e78d29117678943b47c7",
         "monomoe_minimax_m2_t8_g128_u192x1024x5_d64x512x4",
-        8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 160640, 87, 519168, Layout::kPacked, Router::kLogits, false},
+        8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 160640, 86, 519168, Layout::kPacked, Router::kLogits, false},
+    {"minimax-m2-t8-g128-u96x1024x3-d64x512x3.cubin",
+        "cb6cd2a462af9feacc1dd592ab7b51b86b2e5dfaf70cfae6a2067e9c5c769244",
+        "monomoe_minimax_m2_t8_g128_u96x1024x3_d64x512x3",
+        8, {128, 96, 1024, 64, 512, 3, 3}, 8, 128, 608, 168832, 96, 519168, Layout::kPacked, Router::kLogits, false},
     {"mixtral-8x7b-fp8-tp8-t8-g128-u224x1024x4-d128x896x2.cubin",
-        "2a69e715ae71d466ac35509e25cb142a9c3ef10d6db2a48ca1ee0de372788b8c",
+        "36078e8dce7d5693786a70b75f7167fa5b3335bedc3d5e64b06694327135c228",
         "monomoe_mixtral_8x7b_fp8_tp8_t8_g128_u224x1024x4_d128x896x2",
-        9, {128, 224, 1024, 128, 896, 4, 2}, 8, 128, 608, 139008, 90, 151552, Layout::kPacked, Router::kLogits, false},
+        9, {128, 224, 1024, 128, 896, 4, 2}, 8, 128, 608, 139008, 91, 151552, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-235b-a22b-t8-g128-u96x1024x3-d64x512x3.cubin",
+        "7565c0634366542362c9bce4e57962bd4fab00af4eadc95bf70ab68372575634",
+        "monomoe_qwen3_235b_a22b_t8_g128_u96x1024x3_d64x512x3",
+        10, {128, 96, 1024, 64, 512, 3, 3}, 8, 128, 608, 176512, 95, 561152, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-t8-g128-u96x1024x4-d64x512x4.cubin",
-        "3021d0321ba3f6255070157985d67e283f834c5572e686911075d9c76719c29f",
+        "481a370e6b2466238105d18043922aad7fd2c7c17f2f53a5dc025e591028ac2e",
         "monomoe_qwen3_235b_a22b_t8_g128_u96x1024x4_d64x512x4",
-        10, {128, 96, 1024, 64, 512, 4, 4}, 8, 128, 608, 209280, 96, 561152, Layout::kPacked, Router::kLogits, false},
+        10, {128, 96, 1024, 64, 512, 4, 4}, 8, 128, 608, 209280, 95, 561152, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u48x1024x3-d128x768x3.cubin",
-        "3b5a55356cd25ba6a275fea872ac2f8ce7f239eead056d3858117618215af9de",
+        "a748cda7b74ed8e8894a9ab26982a444bac1927c3ce57d2ebe70bdcbeb682b3c",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u48x1024x3_d128x768x3",
         11, {128, 48, 1024, 128, 768, 3, 3}, 8, 128, 608, 177536, 96, 233472, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u96x1024x5-d64x384x4.cubin",
-        "4b4ea90fac861389210c5b847817d967186d4582712591edc2af9cdfdb1844a6",
+        "92125101eb7bc18903c6d928d1103e7767a090981bff16ae683bbbff92c7f0ee",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u96x1024x5_d64x384x4",
-        11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 169344, 85, 364544, Layout::kPacked, Router::kLogits, false},
+        11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 169344, 84, 364544, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp4-t8-g128-u48x1024x5-d64x384x4.cubin",
-        "9612c6f89d44cb96d036177b5b5fe5f074de66dcdaf8083bcbc117f1f9aec216",
+        "ffd651f228431e2767687e0f8e3e33b5fde73970a7d96f70f72236a379b24f5a",
         "monomoe_qwen3_235b_a22b_tp4_t8_g128_u48x1024x5_d64x384x4",
-        12, {128, 48, 1024, 64, 384, 5, 4}, 8, 128, 608, 171520, 90, 266240, Layout::kPacked, Router::kLogits, false},
+        12, {128, 48, 1024, 64, 384, 5, 4}, 8, 128, 608, 171520, 79, 266240, Layout::kPacked, Router::kLogits, false},
     {"qwen3-30b-a3b-t8-g128-u96x1024x4-d128x768x4.cubin",
-        "e184df6b94bc7f03ebd6b3ef4d7bc940bcc828d5aeb7d7b63aa3e7fdf02695bb",
+        "9a1df1b60a696d5c8faec4b4ef060a413ae3143be5d6d479d5c3e3b298346c7d",
         "monomoe_qwen3_30b_a3b_t8_g128_u96x1024x4_d128x768x4",
-        13, {128, 96, 1024, 128, 768, 4, 4}, 8, 128, 608, 119680, 86, 215040, Layout::kPacked, Router::kLogits, false},
+        13, {128, 96, 1024, 128, 768, 4, 4}, 8, 128, 608, 119680, 85, 215040, Layout::kPacked, Router::kLogits, false},
     {"qwen3-30b-a3b-t8-g128-u96x1024x5-d64x384x5.cubin",
-        "34f85009e60845efa1c4bd7dfbfeafa0f36c550261b962b5f462b13dc1ef1ada",
+        "3b3ea34569ce38afd0711e529deca586530d8898ba264c122f6046111e71b30e",
         "monomoe_qwen3_30b_a3b_t8_g128_u96x1024x5_d64x384x5",
         13, {128, 96, 1024, 64, 384, 5, 5}, 8, 128, 608, 136064, 86, 280576, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d128x512x3.cubin",
+        "c4c35fd1c87141b6f0b2df92f358e55e3fe7cb59104712c8224cc5598b27a92d",
+        "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d128x512x3",
+        14, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130432, 72, 182272, Layout::kPacked, Router::kLogits, false},
     {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d64x512x4.cubin",
-        "0d89d27b2ff26825141e0d73bbfa22e309bc6bc7a4dcaffa02bc5c280363fc6d",
+        "96eb836a7697056a4ba1e9aee7395790d61026571434a70defd6b29ba9c627dd",
         "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d64x512x4",
-        14, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 130432, 82, 247808, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-bf16-t8-g128-u128x1024x5-d64x512x4.cubin",
-        "28dcbea437d043175a6c6bc5b47caf1a836c394a7a8ca131b0e4749e7ca7be99",
-        "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x5_d64x512x4",
-        15, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 225152, 96, 360448, Layout::kPacked, Router::kLogits, false},
+        14, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 130432, 72, 247808, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-bf16-t8-g128-u128x1024x6-d64x512x4.cubin",
+        "db453690d3297eb3ee47ed26cf64bd844960df0842ce80279da8498172c1621f",
+        "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x6_d64x512x4",
+        15, {128, 128, 1024, 64, 512, 6, 4}, 8, 128, 608, 225152, 96, 360448, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-bf16-t8-g132-u128x1024x6-d64x512x4.cubin",
+        "2a476d04cba8f87edef4e70994b161f6d606fcf12781183eb5daa81ec170b2e8",
+        "monomoe_qwen3_5_122b_bf16_t8_g132_u128x1024x6_d64x512x4",
+        15, {132, 128, 1024, 64, 512, 6, 4}, 8, 132, 608, 225152, 96, 360448, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t16-g132-u64x1024x3-d64x512x4.cubin",
-        "ae13139532d31a6cb21f6bd17cc3cf450cf4abd65912291b32ca83a019dcd594",
+        "9f837566b6d42cd6c99cfb27e0ac467dbee65ca9f19d9cc5d536a03c6e1c2f71",
         "monomoe_qwen3_5_122b_t16_g132_u64x1024x3_d64x512x4",
         16, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 205312, 96, 776192, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t32-g128-u64x512x3-d64x512x2.cubin",
-        "8595a07df9ecd914f8d32301c3d1a1e9f3563dc6150a1ffce44bdc3723a93eb1",
-        "monomoe_qwen3_5_122b_t32_g128_u64x512x3_d64x512x2",
-        16, {128, 64, 512, 64, 512, 3, 2}, 32, 128, 608, 226048, 96, 1552384, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t32-g132-u128x1024x3-d64x512x2.cubin",
+        "69819e067644c3e250a036870ecdd8e5a73fcb90787d53f4a68edeb7392bbce8",
+        "monomoe_qwen3_5_122b_t32_g132_u128x1024x3_d64x512x2",
+        16, {132, 128, 1024, 64, 512, 3, 2}, 32, 132, 608, 226048, 96, 1552384, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4.cubin",
-        "66236f488208725703c9e46647334103b00222d00bef41546b60402d2e83cc67",
+        "57dc2c555e16535ed00394763b1e5a0bc7289d1d1367680d38493a557c57e8a9",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4",
         16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 388096, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-pdl.cubin",
-        "2c13d306fcc160ba7155e3c36b51d40c06fb30044c9a7d78ccac4a1f720ce294",
+        "b8684ea7e4b602578adaac3480d9362903011e05f843b37474e3327ff1d096ea",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_pdl",
         16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 388096, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-router.cubin",
-        "5b7f51811906e96eca7d641f27b56d3522ffbab5db08f54062d00c92a9753cac",
+        "b81277a821502b6989bac2b182d17b715af5235e353edef2c595b824dcaf7e22",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_router",
         16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 396288, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-raw.cubin",
-        "053589d0adb3858e97bbc52f1d313ed2b5586770bae4c6c2c882a82704728d33",
+        "de4626e3c26479c8466735c26f4f65db2395dc90f17a6985eeffb25bf5197e3e",
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_raw",
         16, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 202112, 96, 289792, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-router.cubin",
-        "ced43562a453bc15055873a489d7cbd3abad1e020eb7a4f493962eb065e621f6",
+        "912563124e354440e5a6e5e8bd48622176680f118d20af7318e57fa3ae7cdbba",
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_router",
         16, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 202112, 96, 297984, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-122b-t8-g132-u128x1024x8-d64x512x4.cubin",
+        "5942cdb9207a242b6fdac3d37f773ab0c2172756dc701bba9d175efed191992d",
+        "monomoe_qwen3_5_122b_t8_g132_u128x1024x8_d64x512x4",
+        16, {132, 128, 1024, 64, 512, 8, 4}, 8, 132, 608, 203264, 96, 388096, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u32x512x4-d128x512x4.cubin",
-        "99a279ec51fa6216499106344980d4233a139158e31890a48d312a0180a940d7",
+        "5b2c32099e97933b7f6abe574480197f876b9b1047e2ea19b27714d0baeb1bce",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u32x512x4_d128x512x4",
-        17, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 175488, 69, 131072, Layout::kPacked, Router::kLogits, false},
+        17, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 175488, 86, 131072, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "01d043fe2b05efa3f1aa5c53e59e278f093bffb7c72bc9f90cb9112ad08aa545",
+        "a66829baccb7a74c338b1a96796a06e29f1fb494a92c5142f166b08dd7e8afd7",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x4_d128x512x3",
-        17, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 175488, 70, 131072, Layout::kPacked, Router::kLogits, false},
+        17, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 175488, 86, 131072, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-bf16-t8-g128-u64x1024x5-d64x512x6.cubin",
+        "c7bd27094026bf66d4290b5d2cecb96932a61987e118e5f64289ffcc6888a295",
+        "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x5_d64x512x6",
+        17, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 208256, 86, 196608, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t16-g132-u64x1024x5-d64x512x5.cubin",
-        "48223e6d0f34b0d20b4aaee0914a31f042df3ce72ca817959f11e0ce3449b9d5",
+        "59ebec8d8372b3c1785c4216d71ece2b0f4af4c7c7dea27ac975e99a10ee7e9b",
         "monomoe_qwen3_5_35b_t16_g132_u64x1024x5_d64x512x5",
-        18, {132, 64, 1024, 64, 512, 5, 5}, 16, 132, 608, 164992, 86, 430080, Layout::kPacked, Router::kLogits, false},
+        18, {132, 64, 1024, 64, 512, 5, 5}, 16, 132, 608, 164992, 74, 430080, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t32-g132-u32x512x5-d64x512x6.cubin",
-        "08947746fced6953661ef1b032f9a38476eca78508277c05d5ce61c27dea176c",
+        "0f1d46bc3884a92a4cde8280c289eb1a423bec39c1cba7e5415a177b83283586",
         "monomoe_qwen3_5_35b_t32_g132_u32x512x5_d64x512x6",
-        18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 226176, 88, 860160, Layout::kPacked, Router::kLogits, false},
+        18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 226176, 83, 860160, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4-pdl.cubin",
-        "1c0108697ea524a3423baf503d4d79225eaa9ca212bd338ceffeda80fbc4ac50",
+        "41c3d239121a84036ada2891e7015f460e46e99c6e925e967c5eafe7e829ac4f",
         "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_pdl",
-        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 90, 149504, Layout::kPacked, Router::kLogits, true},
-    {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4-router.cubin",
-        "fa4c98f42b2067c1e20c14f81e8058003d86fd37c23942ebdab120f55e06abd4",
-        "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_router",
-        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 96, 157696, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-35b-t8-g128-u32x512x5-d128x512x4.cubin",
-        "6e41f12687fab5f92f8aaadf2315de6415f6069c3a7112598e2ece18b94323cd",
-        "monomoe_qwen3_5_35b_t8_g128_u32x512x5_d128x512x4",
-        18, {128, 32, 512, 128, 512, 5, 4}, 8, 128, 608, 146688, 90, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 72, 149504, Layout::kPacked, Router::kLogits, true},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
+        "4db13f9dc17f139842cbd960547d027a44bcfd7e4cd3961c4ef1172ba611e916",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 72, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-pdl.cubin",
-        "a772cd4725ef9b68b75e3cf20717a9ac694fa2da1c9630249d6e0b7f6d11a3d0",
+        "5c70292ee7af27a5cdc0affdc8f00e5648575bb898c0301a0f214ba39e77fbe9",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_pdl",
-        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 82, 149504, Layout::kPacked, Router::kLogits, true},
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 72, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-raw.cubin",
-        "095f99f7b4bff5064eddeeb3e66f9dd5fcb388a6ad0b0842f9883e07b7541373",
+        "86714d7510e491bde396d0994f27460f7fe9543decb70e9f962ea1d378bf0fc7",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_raw",
-        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 82, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 80, 149504, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-router.cubin",
-        "f11dee69d5970f13653090279f791713176b562a057dbea557563dfa0cc71fdb",
+        "5a4c99bb750f79a255bd566dc030c841bd51a5d3e49ecdb38ccd69a6aa082e5b",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_router",
-        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 96, 157696, Layout::kPacked, Router::kWeight, false},
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 80, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-raw.cubin",
-        "2134bbc76387e086d010f1ead67497976d586bbadfc0028f04fa5891a0cb1cda",
+        "64e0c4ecbb583499669472ed3d514d3066d16b653e02cb07c759c557ee15bfa9",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_raw",
-        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 82, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 80, 149504, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-router.cubin",
-        "e9f5ff60af1d8cf3f3b97e2ff5036ea73919e6c9015edf708206ddf0c75b42e3",
+        "c28bf160bff6cb7ed6ee9be3bc005283763a7e5a75073e7f061fc7310c7bc1eb",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_router",
-        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 96, 157696, Layout::kPacked, Router::kWeight, false},
+        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 80, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6.cubin",
-        "cf89b63d64841ec344e41f75e27dd7205ba824fdcc8bf3f95283bbb5a4829ff8",
+        "3b03fc018f85c767805ca24dfc113faa65c29f577b02042e7801aed90f30a47a",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6",
-        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 82, 215040, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g128-u64x2048x2-d128x512x3.cubin",
-        "9f66bac7f676cf870ca24f9ba97cc8ee249d569c5518e9e35f9edfabfe03104b",
-        "monomoe_qwen3_5_35b_t8_g128_u64x2048x2_d128x512x3",
-        18, {128, 64, 2048, 128, 512, 2, 3}, 8, 128, 608, 130304, 87, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 72, 215040, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6-pdl.cubin",
+        "21e6209680f2e75f23a4e8fefa157abac9971ba94a690db51649358e09adb71d",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6_pdl",
+        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 72, 215040, Layout::kPacked, Router::kLogits, true},
+    {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6-raw.cubin",
+        "740e3543282d211d88060e8f7f8a4b52e4404025c085910d1ce4464df5432780",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6_raw",
+        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 80, 215040, Layout::kRaw, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6-router.cubin",
+        "dca7f4223d5406b57698d2e434aea94c0db09b840c7355a686eb30354fc16b38",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6_router",
+        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 82, 223232, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x2048x3-d128x512x5.cubin",
-        "6644bea42e65402850703b3af80345fd89cae3b033befcc860d871e2cd17d3fd",
+        "e7552aff21ea68d2fbb62035f535664e61fc8da41b0e881b39d9103b2fe6de9c",
         "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d128x512x5",
         18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163072, 87, 149504, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g132-u32x512x4-d128x512x4-pdl.cubin",
-        "10fbcf99f3ea2a14dc35e29fe696bb876db7dd2a613d69779fc587b3d28a36d0",
-        "monomoe_qwen3_5_35b_t8_g132_u32x512x4_d128x512x4_pdl",
-        18, {132, 32, 512, 128, 512, 4, 4}, 8, 132, 608, 130304, 88, 149504, Layout::kPacked, Router::kLogits, true},
-    {"qwen3.5-35b-t8-g132-u64x1024x5-d128x512x5-raw.cubin",
-        "5dd6fbf6c7c18353b61794101f8b09e07fabd6bafd6e3acf4573083cb29bf071",
-        "monomoe_qwen3_5_35b_t8_g132_u64x1024x5_d128x512x5_raw",
-        18, {132, 64, 1024, 128, 512, 5, 5}, 8, 132, 608, 146688, 82, 149504, Layout::kRaw, Router::kLogits, false},
     {"toy-t8-g128-u4x256x3-d16x128x3.cubin",
-        "8dae3c111d69a55274286b5720ff7c694bfc1caff2ffb33c45f1b5b0166fdc86",
+        "bad0ee6e74b1293cfa9b5e63bd7041a3569df053b90698be9a09ca50ca3f2370",
         "monomoe_toy_t8_g128_u4x256x3_d16x128x3",
-        19, {128, 4, 256, 16, 128, 3, 3}, 8, 128, 608, 72960, 90, 67840, Layout::kPacked, Router::kLogits, false},
+        19, {128, 4, 256, 16, 128, 3, 3}, 8, 128, 608, 72960, 64, 67840, Layout::kPacked, Router::kLogits, false},
 };
 
 // Sorted by model, then by variant, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {0, 1, 8, 10.756},  // deepseek-v3-tp16, packed weights
-    {0, 2, 8, 15.574},  // deepseek-v3-tp16, packed weights
-    {0, 4, 8, 25.375},  // deepseek-v3-tp16, packed weights
-    {0, 8, 8, 44.87},  // deepseek-v3-tp16, packed weights
-    {1, 1, 8, 15.627},  // deepseek-v3-tp8, packed weights
-    {1, 2, 8, 24.899},  // deepseek-v3-tp8, packed weights
-    {1, 4, 8, 43.21},  // deepseek-v3-tp8, packed weights
-    {1, 8, 8, 77.13},  // deepseek-v3-tp8, packed weights
-    {7, 1, 8, 15.644},  // deepseek-v3.1-tp8, packed weights
-    {10, 2, 8, 24.139},  // deepseek-v3.1-tp8, packed weights
-    {10, 4, 8, 42.772},  // deepseek-v3.1-tp8, packed weights
-    {10, 8, 8, 75.662},  // deepseek-v3.1-tp8, packed weights
-    {4, 16, 16, 137.173},  // deepseek-v3.1-tp8, packed weights
-    {5, 32, 32, 239.19},  // deepseek-v3.1-tp8, packed weights
-    {11, 1, 8, 15.563},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 2, 8, 24.416},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 4, 8, 42.99},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 8, 8, 76.686},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {8, 1, 8, 22.33},  // deepseek-v3.1-tp8, packed weights, router inside
-    {8, 2, 8, 32.622},  // deepseek-v3.1-tp8, packed weights, router inside
-    {13, 4, 8, 51.959},  // deepseek-v3.1-tp8, packed weights, router inside
-    {8, 8, 8, 87.273},  // deepseek-v3.1-tp8, packed weights, router inside
-    {6, 1, 8, 16.268},  // deepseek-v3.1-tp8, raw weights
-    {12, 2, 8, 25.299},  // deepseek-v3.1-tp8, raw weights
-    {9, 4, 8, 44.265},  // deepseek-v3.1-tp8, raw weights
-    {12, 8, 8, 77.721},  // deepseek-v3.1-tp8, raw weights
-    {2, 1, 8, 15.89},  // deepseek-v3.1-tp8-bf16, packed weights
-    {2, 2, 8, 25.361},  // deepseek-v3.1-tp8-bf16, packed weights
-    {2, 4, 8, 45.196},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 8, 8, 80.654},  // deepseek-v3.1-tp8-bf16, packed weights
-    {15, 1, 8, 34.852},  // glm-4.5-air, packed weights
-    {15, 2, 8, 64.312},  // glm-4.5-air, packed weights
-    {15, 4, 8, 116.217},  // glm-4.5-air, packed weights
-    {14, 8, 8, 202.25},  // glm-4.5-air, packed weights
-    {19, 1, 8, 14.11},  // glm-5.2-tp8, packed weights
-    {23, 2, 8, 21.681},  // glm-5.2-tp8, packed weights
-    {20, 4, 8, 37.264},  // glm-5.2-tp8, packed weights
-    {25, 8, 8, 65.152},  // glm-5.2-tp8, packed weights
-    {17, 16, 16, 119.407},  // glm-5.2-tp8, packed weights
-    {18, 32, 32, 202.693},  // glm-5.2-tp8, packed weights
-    {21, 1, 8, 13.643},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {21, 2, 8, 21.188},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {21, 4, 8, 37.294},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {21, 8, 8, 65.916},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {27, 1, 8, 19.947},  // glm-5.2-tp8, packed weights, router inside
-    {27, 2, 8, 28.98},  // glm-5.2-tp8, packed weights, router inside
-    {27, 4, 8, 45.215},  // glm-5.2-tp8, packed weights, router inside
-    {27, 8, 8, 73.453},  // glm-5.2-tp8, packed weights, router inside
-    {22, 1, 8, 14.406},  // glm-5.2-tp8, raw weights
-    {24, 2, 8, 22.233},  // glm-5.2-tp8, raw weights
-    {24, 4, 8, 38.093},  // glm-5.2-tp8, raw weights
-    {26, 8, 8, 66.359},  // glm-5.2-tp8, raw weights
-    {16, 1, 8, 14.675},  // glm-5.2-tp8-bf16, packed weights
-    {16, 2, 8, 22.729},  // glm-5.2-tp8-bf16, packed weights
-    {16, 4, 8, 40.496},  // glm-5.2-tp8-bf16, packed weights
-    {16, 8, 8, 72.202},  // glm-5.2-tp8-bf16, packed weights
-    {28, 1, 8, 15.465},  // kimi-k2-tp8, packed weights
-    {28, 2, 8, 24.837},  // kimi-k2-tp8, packed weights
-    {28, 4, 8, 43.713},  // kimi-k2-tp8, packed weights
-    {28, 8, 8, 79.468},  // kimi-k2-tp8, packed weights
-    {29, 1, 8, 29.965},  // minimax-m2, packed weights
-    {29, 2, 8, 54.126},  // minimax-m2, packed weights
-    {29, 4, 8, 101.195},  // minimax-m2, packed weights
-    {29, 8, 8, 184.924},  // minimax-m2, packed weights
-    {30, 1, 8, 16.287},  // mixtral-8x7b-fp8-tp8, packed weights
-    {30, 2, 8, 22.91},  // mixtral-8x7b-fp8-tp8, packed weights
-    {30, 4, 8, 33.4},  // mixtral-8x7b-fp8-tp8, packed weights
-    {30, 8, 8, 42.575},  // mixtral-8x7b-fp8-tp8, packed weights
-    {31, 1, 8, 37.364},  // qwen3-235b-a22b, packed weights
-    {31, 2, 8, 68.352},  // qwen3-235b-a22b, packed weights
-    {31, 4, 8, 123.901},  // qwen3-235b-a22b, packed weights
-    {31, 8, 8, 215.456},  // qwen3-235b-a22b, packed weights
-    {33, 1, 8, 21.181},  // qwen3-235b-a22b-tp2, packed weights
-    {32, 2, 8, 36.722},  // qwen3-235b-a22b-tp2, packed weights
-    {32, 4, 8, 64.787},  // qwen3-235b-a22b-tp2, packed weights
-    {32, 8, 8, 111.758},  // qwen3-235b-a22b-tp2, packed weights
-    {34, 1, 8, 13.438},  // qwen3-235b-a22b-tp4, packed weights
-    {34, 2, 8, 21.015},  // qwen3-235b-a22b-tp4, packed weights
-    {34, 4, 8, 34.987},  // qwen3-235b-a22b-tp4, packed weights
-    {34, 8, 8, 59.437},  // qwen3-235b-a22b-tp4, packed weights
-    {35, 1, 8, 13.482},  // qwen3-30b-a3b, packed weights
-    {36, 2, 8, 21.633},  // qwen3-30b-a3b, packed weights
-    {36, 4, 8, 36.341},  // qwen3-30b-a3b, packed weights
-    {36, 8, 8, 60.102},  // qwen3-30b-a3b, packed weights
-    {37, 1, 8, 12.904},  // qwen3-next-80b-a3b, packed weights
-    {37, 2, 8, 19.419},  // qwen3-next-80b-a3b, packed weights
-    {37, 4, 8, 32.183},  // qwen3-next-80b-a3b, packed weights
-    {37, 8, 8, 57.281},  // qwen3-next-80b-a3b, packed weights
-    {41, 1, 8, 21.437},  // qwen3.5-122b, packed weights
-    {41, 2, 8, 37.197},  // qwen3.5-122b, packed weights
-    {41, 4, 8, 67.704},  // qwen3.5-122b, packed weights
-    {41, 8, 8, 122.681},  // qwen3.5-122b, packed weights
-    {39, 16, 16, 220.595},  // qwen3.5-122b, packed weights
-    {40, 32, 32, 403.02},  // qwen3.5-122b, packed weights
-    {42, 1, 8, 20.931},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {42, 2, 8, 36.653},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {42, 4, 8, 67.419},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {42, 8, 8, 122.777},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {45, 1, 8, 26.971},  // qwen3.5-122b, packed weights, router inside
-    {43, 2, 8, 43.71},  // qwen3.5-122b, packed weights, router inside
-    {43, 4, 8, 75.772},  // qwen3.5-122b, packed weights, router inside
-    {43, 8, 8, 134.025},  // qwen3.5-122b, packed weights, router inside
-    {44, 1, 8, 22.044},  // qwen3.5-122b, raw weights
-    {44, 2, 8, 38.533},  // qwen3.5-122b, raw weights
-    {44, 4, 8, 70.159},  // qwen3.5-122b, raw weights
-    {44, 8, 8, 127.845},  // qwen3.5-122b, raw weights
-    {38, 1, 8, 21.584},  // qwen3.5-122b-bf16, packed weights
-    {38, 2, 8, 37.654},  // qwen3.5-122b-bf16, packed weights
-    {38, 4, 8, 68.611},  // qwen3.5-122b-bf16, packed weights
-    {38, 8, 8, 125.098},  // qwen3.5-122b-bf16, packed weights
-    {59, 1, 8, 10.848},  // qwen3.5-35b, packed weights
-    {52, 2, 8, 15.672},  // qwen3.5-35b, packed weights
-    {60, 4, 8, 25.952},  // qwen3.5-35b, packed weights
-    {58, 8, 8, 44.448},  // qwen3.5-35b, packed weights
-    {48, 16, 16, 78.761},  // qwen3.5-35b, packed weights
-    {49, 32, 32, 128.261},  // qwen3.5-35b, packed weights
-    {53, 1, 8, 10.972},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {50, 2, 8, 15.113},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {50, 4, 8, 25.223},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {61, 8, 8, 43.972},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {55, 1, 8, 14.599},  // qwen3.5-35b, packed weights, router inside
-    {51, 2, 8, 20.184},  // qwen3.5-35b, packed weights, router inside
-    {57, 4, 8, 30.457},  // qwen3.5-35b, packed weights, router inside
-    {51, 8, 8, 49.997},  // qwen3.5-35b, packed weights, router inside
-    {54, 1, 8, 11.047},  // qwen3.5-35b, raw weights
-    {56, 2, 8, 16.09},  // qwen3.5-35b, raw weights
-    {62, 4, 8, 27.334},  // qwen3.5-35b, raw weights
-    {62, 8, 8, 47.043},  // qwen3.5-35b, raw weights
-    {47, 1, 8, 10.843},  // qwen3.5-35b-bf16, packed weights
-    {47, 2, 8, 15.869},  // qwen3.5-35b-bf16, packed weights
-    {46, 4, 8, 26.532},  // qwen3.5-35b-bf16, packed weights
-    {46, 8, 8, 45.807},  // qwen3.5-35b-bf16, packed weights
-    {63, 1, 8, 7.143},  // toy, packed weights
-    {63, 2, 8, 7.404},  // toy, packed weights
-    {63, 4, 8, 7.313},  // toy, packed weights
-    {63, 8, 8, 7.865},  // toy, packed weights
+    {0, 1, 8, 10.741},  // deepseek-v3-tp16, packed weights
+    {1, 2, 8, 15.818},  // deepseek-v3-tp16, packed weights
+    {0, 4, 8, 25.463},  // deepseek-v3-tp16, packed weights
+    {0, 8, 8, 44.566},  // deepseek-v3-tp16, packed weights
+    {2, 1, 8, 15.532},  // deepseek-v3-tp8, packed weights
+    {2, 2, 8, 24.456},  // deepseek-v3-tp8, packed weights
+    {2, 4, 8, 43.88},  // deepseek-v3-tp8, packed weights
+    {2, 8, 8, 76.77},  // deepseek-v3-tp8, packed weights
+    {7, 1, 8, 15.483},  // deepseek-v3.1-tp8, packed weights
+    {9, 2, 8, 24.652},  // deepseek-v3.1-tp8, packed weights
+    {9, 4, 8, 43.091},  // deepseek-v3.1-tp8, packed weights
+    {13, 8, 8, 76.582},  // deepseek-v3.1-tp8, packed weights
+    {4, 16, 16, 139.139},  // deepseek-v3.1-tp8, packed weights
+    {5, 32, 32, 239.013},  // deepseek-v3.1-tp8, packed weights
+    {8, 1, 8, 14.794},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 2, 8, 24.012},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 4, 8, 43.148},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 8, 8, 76.822},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {10, 1, 8, 23.023},  // deepseek-v3.1-tp8, packed weights, router inside
+    {10, 2, 8, 32.971},  // deepseek-v3.1-tp8, packed weights, router inside
+    {10, 4, 8, 52.403},  // deepseek-v3.1-tp8, packed weights, router inside
+    {10, 8, 8, 85.864},  // deepseek-v3.1-tp8, packed weights, router inside
+    {6, 1, 8, 15.826},  // deepseek-v3.1-tp8, raw weights
+    {6, 2, 8, 25.21},  // deepseek-v3.1-tp8, raw weights
+    {6, 4, 8, 44.579},  // deepseek-v3.1-tp8, raw weights
+    {12, 8, 8, 78.207},  // deepseek-v3.1-tp8, raw weights
+    {3, 1, 8, 15.802},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 2, 8, 25.523},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 4, 8, 45.72},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 8, 8, 81.582},  // deepseek-v3.1-tp8-bf16, packed weights
+    {14, 1, 8, 34.68},  // glm-4.5-air, packed weights
+    {15, 2, 8, 64.566},  // glm-4.5-air, packed weights
+    {15, 4, 8, 117.135},  // glm-4.5-air, packed weights
+    {15, 8, 8, 205.163},  // glm-4.5-air, packed weights
+    {20, 1, 8, 13.896},  // glm-5.2-tp8, packed weights
+    {23, 2, 8, 21.489},  // glm-5.2-tp8, packed weights
+    {23, 4, 8, 37.484},  // glm-5.2-tp8, packed weights
+    {22, 8, 8, 65.909},  // glm-5.2-tp8, packed weights
+    {18, 16, 16, 118.391},  // glm-5.2-tp8, packed weights
+    {19, 32, 32, 206.617},  // glm-5.2-tp8, packed weights
+    {24, 1, 8, 12.889},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {24, 2, 8, 20.751},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {24, 4, 8, 37.276},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {24, 8, 8, 66.169},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {25, 1, 8, 20.183},  // glm-5.2-tp8, packed weights, router inside
+    {25, 2, 8, 28.735},  // glm-5.2-tp8, packed weights, router inside
+    {25, 4, 8, 45.763},  // glm-5.2-tp8, packed weights, router inside
+    {25, 8, 8, 74.238},  // glm-5.2-tp8, packed weights, router inside
+    {21, 1, 8, 14.56},  // glm-5.2-tp8, raw weights
+    {21, 2, 8, 22.506},  // glm-5.2-tp8, raw weights
+    {21, 4, 8, 39.227},  // glm-5.2-tp8, raw weights
+    {21, 8, 8, 69.24},  // glm-5.2-tp8, raw weights
+    {17, 1, 8, 13.875},  // glm-5.2-tp8-bf16, packed weights
+    {16, 2, 8, 22.117},  // glm-5.2-tp8-bf16, packed weights
+    {16, 4, 8, 38.904},  // glm-5.2-tp8-bf16, packed weights
+    {16, 8, 8, 68.932},  // glm-5.2-tp8-bf16, packed weights
+    {26, 1, 8, 15.093},  // kimi-k2-tp8, packed weights
+    {26, 2, 8, 24.295},  // kimi-k2-tp8, packed weights
+    {26, 4, 8, 44.04},  // kimi-k2-tp8, packed weights
+    {26, 8, 8, 78.84},  // kimi-k2-tp8, packed weights
+    {28, 1, 8, 29.583},  // minimax-m2, packed weights
+    {28, 2, 8, 53.752},  // minimax-m2, packed weights
+    {27, 4, 8, 100.953},  // minimax-m2, packed weights
+    {27, 8, 8, 185.271},  // minimax-m2, packed weights
+    {29, 1, 8, 16.399},  // mixtral-8x7b-fp8-tp8, packed weights
+    {29, 2, 8, 22.97},  // mixtral-8x7b-fp8-tp8, packed weights
+    {29, 4, 8, 33.728},  // mixtral-8x7b-fp8-tp8, packed weights
+    {29, 8, 8, 43.355},  // mixtral-8x7b-fp8-tp8, packed weights
+    {30, 1, 8, 37.823},  // qwen3-235b-a22b, packed weights
+    {30, 2, 8, 69.86},  // qwen3-235b-a22b, packed weights
+    {31, 4, 8, 126.892},  // qwen3-235b-a22b, packed weights
+    {31, 8, 8, 222.195},  // qwen3-235b-a22b, packed weights
+    {33, 1, 8, 21.038},  // qwen3-235b-a22b-tp2, packed weights
+    {32, 2, 8, 36.922},  // qwen3-235b-a22b-tp2, packed weights
+    {32, 4, 8, 65.729},  // qwen3-235b-a22b-tp2, packed weights
+    {32, 8, 8, 114.49},  // qwen3-235b-a22b-tp2, packed weights
+    {34, 1, 8, 13.311},  // qwen3-235b-a22b-tp4, packed weights
+    {34, 2, 8, 21.204},  // qwen3-235b-a22b-tp4, packed weights
+    {34, 4, 8, 35.403},  // qwen3-235b-a22b-tp4, packed weights
+    {34, 8, 8, 60.683},  // qwen3-235b-a22b-tp4, packed weights
+    {35, 1, 8, 13.134},  // qwen3-30b-a3b, packed weights
+    {36, 2, 8, 21.765},  // qwen3-30b-a3b, packed weights
+    {36, 4, 8, 36.843},  // qwen3-30b-a3b, packed weights
+    {36, 8, 8, 61.63},  // qwen3-30b-a3b, packed weights
+    {37, 1, 8, 11.861},  // qwen3-next-80b-a3b, packed weights
+    {37, 2, 8, 18.532},  // qwen3-next-80b-a3b, packed weights
+    {38, 4, 8, 31.889},  // qwen3-next-80b-a3b, packed weights
+    {38, 8, 8, 57.928},  // qwen3-next-80b-a3b, packed weights
+    {43, 1, 8, 20.953},  // qwen3.5-122b, packed weights
+    {48, 2, 8, 37.158},  // qwen3.5-122b, packed weights
+    {43, 4, 8, 69.811},  // qwen3.5-122b, packed weights
+    {48, 8, 8, 133.061},  // qwen3.5-122b, packed weights
+    {41, 16, 16, 224.865},  // qwen3.5-122b, packed weights
+    {42, 32, 32, 402.832},  // qwen3.5-122b, packed weights
+    {44, 1, 8, 20.229},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {44, 2, 8, 36.442},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {44, 4, 8, 67.749},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {44, 8, 8, 124.136},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {47, 1, 8, 26.442},  // qwen3.5-122b, packed weights, router inside
+    {47, 2, 8, 43.605},  // qwen3.5-122b, packed weights, router inside
+    {47, 4, 8, 75.733},  // qwen3.5-122b, packed weights, router inside
+    {45, 8, 8, 132.628},  // qwen3.5-122b, packed weights, router inside
+    {46, 1, 8, 22.47},  // qwen3.5-122b, raw weights
+    {46, 2, 8, 39.233},  // qwen3.5-122b, raw weights
+    {46, 4, 8, 70.536},  // qwen3.5-122b, raw weights
+    {46, 8, 8, 128.3},  // qwen3.5-122b, raw weights
+    {39, 1, 8, 21.395},  // qwen3.5-122b-bf16, packed weights
+    {39, 2, 8, 37.819},  // qwen3.5-122b-bf16, packed weights
+    {39, 4, 8, 71.77},  // qwen3.5-122b-bf16, packed weights
+    {40, 8, 8, 132.335},  // qwen3.5-122b-bf16, packed weights
+    {55, 1, 8, 10.119},  // qwen3.5-35b, packed weights
+    {55, 2, 8, 15.404},  // qwen3.5-35b, packed weights
+    {65, 4, 8, 25.611},  // qwen3.5-35b, packed weights
+    {61, 8, 8, 44.618},  // qwen3.5-35b, packed weights
+    {52, 16, 16, 79.412},  // qwen3.5-35b, packed weights
+    {53, 32, 32, 132.249},  // qwen3.5-35b, packed weights
+    {56, 1, 8, 9.354},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {56, 2, 8, 14.577},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {54, 4, 8, 25.112},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {62, 8, 8, 44.416},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {58, 1, 8, 14.303},  // qwen3.5-35b, packed weights, router inside
+    {60, 2, 8, 20.066},  // qwen3.5-35b, packed weights, router inside
+    {60, 4, 8, 31.113},  // qwen3.5-35b, packed weights, router inside
+    {64, 8, 8, 50.761},  // qwen3.5-35b, packed weights, router inside
+    {57, 1, 8, 10.484},  // qwen3.5-35b, raw weights
+    {59, 2, 8, 15.602},  // qwen3.5-35b, raw weights
+    {63, 4, 8, 27.108},  // qwen3.5-35b, raw weights
+    {63, 8, 8, 47.42},  // qwen3.5-35b, raw weights
+    {50, 1, 8, 10.267},  // qwen3.5-35b-bf16, packed weights
+    {50, 2, 8, 15.616},  // qwen3.5-35b-bf16, packed weights
+    {49, 4, 8, 26.294},  // qwen3.5-35b-bf16, packed weights
+    {51, 8, 8, 46.411},  // qwen3.5-35b-bf16, packed weights
+    {66, 1, 8, 7.123},  // toy, packed weights
+    {66, 2, 8, 7.31},  // toy, packed weights
+    {66, 4, 8, 7.467},  // toy, packed weights
+    {66, 8, 8, 7.709},  // toy, packed weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }

@@ -1,6 +1,6 @@
 // shape qwen3.5-35b, up to 32 tokens, schedule g132-u32x512x5-d64x512x6
 // rebuild: monomoe-gen render --model qwen3.5-35b --token-tile 32 --schedule grid=132,g_up=32,k_up=512,g_down=64,k_down=512,d_up=5,d_down=6
-// sources cb8eebd7b5889170c717d01e2aefaa8f1da6665ebd3d81f240bfcf48000e976a
+// sources d576fc045538404fe2baf551c446647dd56a6b95dff3a4696cc6c577aef507c6
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -73,7 +73,7 @@ MONOMOE_DEVICE Storage& shared_storage() {
 
 namespace device {
 
-constexpr u64 kWaitLimitNs = 2'000'000'000ull;
+constexpr u64 kWaitLimitNs = 2'000'000'000ull;  // unless the launch says otherwise
 
 MONOMOE_DEVICE u64 global_nanoseconds() {
     u64 now;
@@ -83,12 +83,13 @@ MONOMOE_DEVICE u64 global_nanoseconds() {
 
 MONOMOE_DEVICE void trap() { asm volatile("trap;"); }
 
-// Made when a wait has failed once, asked after every further failure.
+// Made when a wait has failed once, or before it begins; asked after every failure.
 struct Watchdog {
+    const u64 limit_ns;
     const u64 start = global_nanoseconds();
 
     MONOMOE_DEVICE void check() const {
-        if (global_nanoseconds() - start > kWaitLimitNs) trap();
+        if (global_nanoseconds() - start > limit_ns) trap();
     }
 };
 
@@ -139,10 +140,12 @@ MONOMOE_DEVICE bool mbarrier_try_wait(Mbarrier* barrier, u32 parity) {
 
 // Waits until the phase of this parity is complete. A caller sees every phase of a barrier in order,
 // or the parity cannot tell the phases apart.
-MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity) {
+MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity, u64 limit_ns) {
     if (mbarrier_try_wait(barrier, parity)) return;
-    const Watchdog watchdog;
-    while (!mbarrier_try_wait(barrier, parity)) watchdog.check();
+    const Watchdog watchdog{limit_ns};
+    do {
+        watchdog.check();
+    } while (!mbarrier_try_wait(barrier, parity));
 }
 
 }  // namespace device
@@ -229,7 +232,8 @@ MONOMOE_DEVICE U32x4 load_input(const U32x4* address) {
 
 
 #line 1 "device/warp.cuh"
-// Warp- and CTA-wide exchange. Every function here needs all 32 lanes unless it says otherwise.
+// Exchange within a warp, and barriers of the hardware among warps. Every function here needs all 32 lanes unless it
+// says otherwise.
 
 
 
@@ -441,7 +445,8 @@ constexpr bool kXInShared = true;
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
 constexpr u32 kIntermediateBlocks = shape::kIntermediate / kScaleBlock;
 constexpr u32 kLaneExperts = (shape::kExperts + 31) / 32;  // consecutive experts whose scores one lane holds
-constexpr u32 kLaneWords = (kLaneExperts + 3) / 4;  // with a byte for each of them
+using LaneMask = u16;  // a bit for each of them
+constexpr u32 kLeads = 4;  // experts that the list begins with
 constexpr u32 kMaxActive = 256;
 constexpr u32 kStripeUp = 2 * shape::kIntermediate / kGUp;
 constexpr u32 kStripeDown = shape::kHidden / kGDown;
@@ -517,6 +522,7 @@ struct Args {
     u8* workspace;               // header, then two halves; zeroed once at allocation
     u32 workspace_half_bytes;
     u32 tokens;                  // 1 ... kTokenTile
+    u64 wait_limit_ns;           // a wait that lasts longer ends in a trap
     u64* trace;                  // only with kTrace
 };
 
@@ -545,7 +551,7 @@ struct Barriers {
     device::Mbarrier h_empty[schedule::kHSlots];
     device::Mbarrier partial_full[2];
     device::Mbarrier partial_empty[2];
-    device::Mbarrier routed;     // chosen is complete
+    device::Mbarrier routed;     // chosen is complete; only with kRouterWeight, else kMade says so
     device::Mbarrier weighted;   // selected and weight are complete
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
@@ -558,13 +564,14 @@ struct Barriers {
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
         constexpr u32 kEmpty = schedule::kRingStages, kHFull = 2 * kEmpty;
         constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
-        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kListed = kRouted + 2, kXReady = kListed + 3;
+        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 4;
         u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending
         if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
         if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
-        if (index >= kRouted && index < kListed) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
+        if (index == kRouted) count = schedule::kRequantWarps;
+        if (index == kWeighted) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
         if (index == kXReady) count = schedule::kRequantWarps;
         return count;
     }
@@ -574,10 +581,12 @@ static_assert(sizeof(Barriers) == Barriers::kCount * sizeof(device::Mbarrier), "
 // Barriers of the hardware, by number.
 struct NamedBarrier {
     enum : u32 {
-        kMade,    // barriers made and header read; met by all threads, awaited by those who need it late
-        kEpoch,   // the same, awaited by the MMA warps
+        kMade,    // barriers made, header read and, without the router inside, chosen complete; met by all threads,
+                  // awaited by those who need it late
+        kEpoch,   // barriers made and header read; met and awaited by the MMA warps and the epilogue warp that reads it
         kOutput,  // MMA warps, around the partial sums of the output
         kLogits,  // MMA warps, around the partial sums of logits
+        kRing,    // barriers made; met by the MMA warps, awaited by the producer warp
     };
 };
 
@@ -594,15 +603,15 @@ struct alignas(128) SharedStorage {
         // partial sums of the output, after the last unit has left `up`
         F32x4 down[schedule::kTokenTiles][schedule::kMmaWarps][schedule::DownStage::kAccumulators][32];
         struct {  // before `listed`
-            // by requant warp and lane, a byte for each of the lane's experts; bit r: token warp + 8 * r is routed there
-            alignas(16) u32 chosen[schedule::kRequantWarps][32][schedule::kLaneWords];
+            // by lane of the routing warps and token: the lane's experts as bits
+            alignas(16) schedule::LaneMask chosen[32][schedule::kTokenTile];
             float router[schedule::kMmaWarps][16];  // partial sums of logits
         } routing;
     };
     float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
     // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
-    ActiveExpert active[schedule::kMaxActive];       // ascending experts
+    ActiveExpert active[schedule::kMaxActive];  // in the order of list_experts
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
     alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
 
@@ -634,10 +643,12 @@ MONOMOE_DEVICE bool has_arrived(const U32x4& v) { return v.x && v.y && v.z && v.
 
 // 128 columns of one token's quantized input, then their scale and three words that only fill.
 struct alignas(16) InputPacket {
-    static constexpr u32 kScaleWord = 8;  // of 16 bytes
-    u32 words[4 * (kScaleWord + 1)];
+    static constexpr u32 kScaleWord = 8, kWords = 9;  // of 16 bytes
+    u32 words[4 * kWords];
 
-    MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(reinterpret_cast<const U32x4*>(words) + word); }
+    // The 16-byte words of packets that lie one after the other.
+    MONOMOE_DEVICE static const U32x4* words_of(const InputPacket* packets) { return reinterpret_cast<const U32x4*>(packets); }
+    MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(words_of(this) + word); }
 };
 
 // This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups,
@@ -667,7 +678,7 @@ struct HandOff {
     }
 };
 
-// Reads the header. One thread, before the CTA-wide barrier.
+// Reads the header. One thread, before its warp arrives at kMade and kEpoch.
 //   Reads     the workspace header
 //   Writes    epoch, dirty_bytes
 //   Waits on  -
@@ -990,23 +1001,55 @@ MONOMOE_DEVICE void quantize_inputs(const Args& args, const SharedStorage& s, In
     }
 }
 
-// Receives the packets of all pairs: scales, and values where shared memory has room for them. All requant warps; the
-// first ones, which may still route, get the last shares.
-//   Reads     packets
-//   Writes    x, x_scale
-//   Waits on  the packets
-//   Signals   x_ready
-MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
+// How the packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
+struct PacketShare {
+    static constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
+    static constexpr u32 kWords = InputPacket::kWords - kFirstWord;  // that are received of a packet
+    static constexpr u32 kPackets = 32 / kWords;
+    static constexpr u32 kStep = kPackets * schedule::kRequantWarps;  // from a lane's packet to its next one
+};
+
+// Receives packets at, at + kStep, ... below `end`, kCount of them at most: a lane one `word` of each.
+template <u32 kCount>
+MONOMOE_DEVICE void receive_packets(SharedStorage& s, const InputPacket* packets, u32 at, u32 end, u32 word, u64 limit_ns) {
+    U32x4 words[kCount];
+    const device::Watchdog watchdog{limit_ns};
+#pragma unroll 1
+    for (;;) {
+        bool arrived = true;
+#pragma unroll
+        for (u32 i = 0; i < kCount; ++i) {
+            if (at + i * PacketShare::kStep < end) words[i] = packets[at + i * PacketShare::kStep].load(word);
+        }
+#pragma unroll
+        for (u32 i = 0; i < kCount; ++i) arrived = arrived && (at + i * PacketShare::kStep >= end || has_arrived(words[i]));
+        if (device::all(arrived)) break;
+        watchdog.check();
+    }
+#pragma unroll
+    for (u32 i = 0; i < kCount; ++i) {
+        const u32 pair = at + i * PacketShare::kStep;
+        if (pair >= end) break;
+        const u32 token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
+        if (word == InputPacket::kScaleWord) {
+            s.x_scale[block][token] = device::bits_to_float(words[i].x);
+        } else {
+            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + word * 16]) = words[i];
+        }
+    }
+}
+
+// Receives any number of packets: the warps take their words in turn, 32 at a time.
+MONOMOE_DEVICE void receive_words(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
     constexpr u32 kBatch = 8;  // words a lane has on their way
     constexpr u32 kThreads = 32 * schedule::kRequantWarps;
-    constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
-    constexpr u32 kWords = InputPacket::kScaleWord + 1 - kFirstWord;  // of a packet
-    const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
+    constexpr u32 kFirstWord = PacketShare::kFirstWord, kWords = PacketShare::kWords;
     const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;
+    const U32x4* const words = InputPacket::words_of(packets);
 #pragma unroll 1
     for (u32 first = (schedule::kRequantWarps - 1 - warp) * 32; first < count; first += kBatch * kThreads) {
         U32x4 word[kBatch];
-        const device::Watchdog watchdog;
+        const device::Watchdog watchdog{args.wait_limit_ns};
 #pragma unroll 1
         for (;;) {
             bool arrived = true;
@@ -1014,7 +1057,7 @@ MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp,
             for (u32 i = 0; i < kBatch; ++i) {
                 const u32 at = first + i * kThreads + lane;
                 word[i] = {1, 1, 1, 1};
-                if (at < count) word[i] = packets[at / kWords].load(kFirstWord + at % kWords);
+                if (at < count) word[i] = device::load_relaxed(words + (kFirstWord ? at * InputPacket::kWords + kFirstWord : at));
             }
 #pragma unroll
             for (u32 i = 0; i < kBatch; ++i) arrived = arrived && has_arrived(word[i]);
@@ -1031,6 +1074,25 @@ MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp,
                 *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + at % kWords * 16]) = word[i];
             }
         }
+    }
+}
+
+// Receives the packets of all pairs: scales, and values where shared memory has room for them. All requant warps.
+//   Reads     packets
+//   Writes    x, x_scale
+//   Waits on  the packets
+//   Signals   x_ready
+MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
+    using Share = PacketShare;
+    const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
+    const u32 count = lane < Share::kPackets * Share::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
+    const u32 word = Share::kFirstWord + lane % Share::kWords;
+    const u32 first = warp * Share::kPackets + lane / Share::kWords;
+    constexpr u32 kFew = 3;  // a lane; so few take less code, and code has to be fetched
+    if (args.tokens * schedule::kHiddenBlocks <= kFew * Share::kStep) {
+        receive_packets<kFew>(s, packets, first, count, word, args.wait_limit_ns);
+    } else {
+        receive_words(args, s, packets, warp, lane);
     }
     device::sync_warp();
     if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
@@ -1106,6 +1168,7 @@ constexpr u32 kMaxOutstanding = 64 * 1024;
 
 // One thread.
 struct RingWriter {
+    const Args& args;
     SharedStorage& storage;
     device::CachePolicy policy;
     RingSlot head, tail, landing;
@@ -1117,7 +1180,7 @@ struct RingWriter {
     u32 outstanding_bytes = 0;
     u32 up_outstanding = 0;  // the oldest of the stages that have not landed
 
-    MONOMOE_DEVICE explicit RingWriter(SharedStorage& s) : storage(s), policy(device::evict_first_policy()) {}
+    MONOMOE_DEVICE RingWriter(const Args& args, SharedStorage& s) : args(args), storage(s), policy(device::evict_first_policy()) {}
 
     // The oldest stage on its way has arrived.
     MONOMOE_DEVICE void land() {
@@ -1139,7 +1202,7 @@ struct RingWriter {
     MONOMOE_DEVICE void open(u32 bytes) {
         while (stages_in_flight<Stage>() >= Stage::kInFlight || in_flight == schedule::kRingStages ||
                free_bytes < Stage::kBytes) {
-            device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity);
+            device::mbarrier_wait(&storage.barrier.empty[tail.index], tail.parity, args.wait_limit_ns);
             tail.advance();
             if (outstanding == in_flight) land();
             --in_flight;
@@ -1147,7 +1210,7 @@ struct RingWriter {
             if (up_in_flight) --up_in_flight;
         }
         while (outstanding && outstanding_bytes + Stage::kBytes > kMaxOutstanding) {
-            device::mbarrier_wait(&storage.barrier.full[landing.index], landing.parity);
+            device::mbarrier_wait(&storage.barrier.full[landing.index], landing.parity, args.wait_limit_ns);
             land();
         }
         announce(bytes);
@@ -1187,7 +1250,6 @@ struct RingReader {
     RingSlot slot;
     u32 offset = 0;
 
-    MONOMOE_DEVICE void wait(SharedStorage& s) const { device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity); }
     // Block `index` of the stage, as this lane multiplies it.
     template <typename Stage>
     MONOMOE_DEVICE BlockOperand block(const SharedStorage& s, u32 index, u32 lane) const {
@@ -1198,6 +1260,7 @@ struct RingReader {
             return packed_operand(s.ring + ring_at(offset, index * schedule::kBlockBytes), lane);
         }
     }
+    MONOMOE_DEVICE void wait(const Args& args, SharedStorage& s) const { device::mbarrier_wait(&s.barrier.full[slot.index], slot.parity, args.wait_limit_ns); }
     template <typename Stage>
     MONOMOE_DEVICE void release(SharedStorage& s, u32 lane) {
         device::sync_warp();
@@ -1217,12 +1280,32 @@ struct RingReader {
 
 
 
+
 namespace device {
 
 // Cycles of this SM, modulo 2^32.
 MONOMOE_DEVICE u32 sm_clock() {
     u32 now;
     asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+    return now;
+}
+
+// The same, not before a word of shared memory is loaded: behind a barrier of the hardware the clock may be read before
+// the barrier is over, memory may not.
+MONOMOE_DEVICE u32 sm_clock_behind(const u32* shared) {
+    u32 now;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        ".reg .u32 word;\n"
+        "ld.volatile.shared.u32 word, [%1];\n"
+        "setp.eq.u32 p, word, 0;\n"
+        "@p mov.u32 %0, %%clock;\n"
+        "@!p mov.u32 %0, %%clock;\n"
+        "}"
+        : "=r"(now)
+        : "r"(shared_address(shared))
+        : "memory");
     return now;
 }
 
@@ -1254,25 +1337,39 @@ constexpr u32 kTraceRecords = 1024;  // per warp; later ones are dropped
 template <bool kEnabled>
 struct WarpTracer {
     MONOMOE_DEVICE WarpTracer(const Args&, u32, u32, u32) {}
+    MONOMOE_DEVICE void begin() {}
     MONOMOE_DEVICE void mark(Event, u32 = 0) {}
+    MONOMOE_DEVICE void mark_synced(const SharedStorage&) {}
 };
 
 // A record: 1 + event in bits 63..56, index in 47..32, the low half of the SM's clock below. Record 0 is the global
-// time of the start; the host clears the buffer, so a zero record ends the list.
+// time of the start; the host clears the buffer, so a zero record ends the list. The start is read when the tracer is
+// made and stored by begin, which with kPdl has to come behind the wait for the kernels ahead.
 template <>
 struct WarpTracer<true> {
     u64* next;
     u32 left;
+    u64 start_ns = 0;
+    u32 start_clock = 0;
 
     MONOMOE_DEVICE WarpTracer(const Args& args, u32 cta, u32 warp, u32 lane)
         : next(args.trace + u64{cta * (schedule::kThreads / 32) + warp} * kTraceRecords), left(lane == 0 ? kTraceRecords - 1 : 0) {
-        if (left) *next++ = device::global_nanoseconds();
-        mark(Event::kStart);
+        start_ns = device::global_nanoseconds();
+        start_clock = device::sm_clock();
     }
-    MONOMOE_DEVICE void mark(Event event, u32 index = 0) {
+    MONOMOE_DEVICE void begin() {
+        if (left) *next++ = start_ns;
+        record(Event::kStart, 0, start_clock);
+    }
+    MONOMOE_DEVICE void mark(Event event, u32 index = 0) { record(event, index, device::sm_clock()); }
+    // Behind a barrier of the hardware.
+    MONOMOE_DEVICE void mark_synced(const SharedStorage& s) { record(Event::kSynced, 0, device::sm_clock_behind(&s.epoch)); }
+
+private:
+    MONOMOE_DEVICE void record(Event event, u32 index, u32 clock) {
         if (left == 0) return;
         --left;
-        *next++ = u64{(static_cast<u32>(event) + 1) << 24 | (index & 0xffffu)} << 32 | device::sm_clock();
+        *next++ = u64{(static_cast<u32>(event) + 1) << 24 | (index & 0xffffu)} << 32 | clock;
     }
 };
 
@@ -1341,7 +1438,8 @@ struct Runs {
 using UpRuns = Runs<schedule::UpStage, schedule::kGUp, schedule::kStagesPerUnitUp>;
 using DownRuns = Runs<schedule::DownStage, schedule::kGDown, schedule::kStagesPerExpertDown>;
 
-// Stages of a CTA's first unit that are requested before the list is written: 32 KB take as long as writing it.
+// Stages of a CTA's first unit that are requested before the list is written, if the unit is of a lead: 32 KB take as
+// long as writing it; one stage if it is larger.
 constexpr u32 early_stages() {
     using Up = schedule::UpStage;
     constexpr u32 kMost = Up::kBytes < 32 * 1024 ? 32 * 1024 / Up::kBytes : 1;
@@ -1355,7 +1453,7 @@ constexpr u32 early_stages() {
 //   Waits on  -
 //   Signals   full
 MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 expert) {
-    RingWriter ring(s);
+    RingWriter ring(args, s);
     const u8* source = UpRuns::source(args.w13, expert, UpUnit::first(cta).stripe());
 #pragma unroll
     for (u32 k = 0; k < early_stages(); ++k, source += UpRuns::kBytes) {
@@ -1366,19 +1464,19 @@ MONOMOE_DEVICE void stream_early(const Args& args, SharedStorage& s, Tracer& tra
     }
 }
 
-// Requests all weights of this CTA, up-projection first, but for those that stream_early has requested if `early`. One
-// thread.
+// Requests all weights of this CTA, up-projection first, but for those that stream_early has requested because the
+// first unit is of a lead. One thread.
 //   Reads     active, active_count (its own warp wrote them)
 //   Writes    ring
-//   Waits on  empty
+//   Waits on  empty, full
 //   Signals   full
-MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, bool early) {
+MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& trace, u32 cta) {
     const u32 active_count = s.active_count;
-    RingWriter ring(s);
+    RingWriter ring(args, s);
 
     using Up = schedule::UpStage;
     u32 k = 0;
-    if (early) {
+    if (UpUnit::first(cta).expert() < schedule::kLeads) {
 #pragma unroll
         for (; k < early_stages(); ++k) ring.close<Up>();
     }
@@ -1439,9 +1537,9 @@ MONOMOE_DEVICE bool row_has_arrived(const HRow& row) {
 }
 
 // Asks again until all of a row that was asked for has arrived.
-MONOMOE_DEVICE void receive_row(HRow& row, const float* source, u32 lane) {
+MONOMOE_DEVICE void receive_row(HRow& row, const float* source, u32 lane, u64 limit_ns) {
     if (row_has_arrived(row)) return;
-    const device::Watchdog watchdog;
+    const device::Watchdog watchdog{limit_ns};
     for (;;) {
         load_row(row, source, lane);
         if (row_has_arrived(row)) return;
@@ -1542,7 +1640,7 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
     const bool has_scale = lane < kScales && scale_row < schedule::kHiddenBlocks;
     const auto wait_empty = [&](u32 local) {
         const u32 use = local / schedule::kHSlots;
-        if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1);
+        if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1, args.wait_limit_ns);
     };
     RowShare rows(s, share, warp);
     HRow next;
@@ -1573,7 +1671,7 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert;
         const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
         rows.advance();
-        receive_row(next, source, lane);
+        receive_row(next, source, lane, args.wait_limit_ns);
         HRow row;
 #pragma unroll
         for (u32 b = 0; b < kBlocks; ++b) row[b] = next[b];
@@ -1598,7 +1696,7 @@ using OutputSums = float[schedule::kTokenTiles][schedule::DownStage::kAccumulato
 //   Writes    -
 //   Waits on  full, h_full
 //   Signals   empty, h_empty
-MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& trace, OutputSums& sums, const DownShare& share,
+MONOMOE_DEVICE void down_project(const Args& args, SharedStorage& s, RingReader& ring, Tracer& trace, OutputSums& sums, const DownShare& share,
                                  u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
     const u32 q = lane % 4;
@@ -1612,10 +1710,20 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
         const u32 tokens = present ? s.active[share.expert(mine)].tokens : 0;
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerExpertDown; ++k) {
-            if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], (mine / schedule::kHSlots) & 1);
+            // The only block of a stage is in registers before h is waited for. More would take too many of them.
+            constexpr bool kOnlyBlock = Stage::kWarpBlocks == 1;
+            BlockOperand only;
+            if constexpr (kOnlyBlock) {
+                ring.wait(args, s);
+                trace.mark(Event::kStageFull, local);
+                if (present && warp < Stage::kBlocks) only = ring.block<Stage>(s, warp, lane);
+            }
+            if (present && k == 0) device::mbarrier_wait(&s.barrier.h_full[slot], (mine / schedule::kHSlots) & 1, args.wait_limit_ns);
             if (k == 0) trace.mark(Event::kHReady, local);
-            ring.wait(s);
-            trace.mark(Event::kStageFull, local);
+            if constexpr (!kOnlyBlock) {
+                ring.wait(args, s);
+                trace.mark(Event::kStageFull, local);
+            }
             if (present) {
 #pragma unroll
                 for (u32 i = 0; i < Stage::kWarpBlocks; ++i) {
@@ -1627,7 +1735,7 @@ MONOMOE_DEVICE void down_project(SharedStorage& s, RingReader& ring, Tracer& tra
                     const u32 scale_row = (first_row + tile * schedule::kRowTile) / schedule::kScaleBlock - first_row / schedule::kScaleBlock;
                     float product[4];
                     const shape::Activation* const first = s.h[slot][lane / 4] + column * schedule::kScaleBlock;
-                    multiply_block(product, ring.block<Stage>(s, block, lane), shared_operands(first, lane));
+                    multiply_block(product, kOnlyBlock ? only : ring.block<Stage>(s, block, lane), shared_operands(first, lane));
                     const F32x2 scale = *reinterpret_cast<const F32x2*>(&s.h_scale[slot][scale_row][column][2 * q]);
 #pragma unroll
                     for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
@@ -1765,9 +1873,9 @@ struct InputPackets {
         if (tokens >> token & 1) operands = {packet.load(word), packet.load(4 + word)};
     }
     // Asks again until those that were asked for have arrived.
-    MONOMOE_DEVICE void receive(Operands& operands, u32 lane) const {
+    MONOMOE_DEVICE void receive(Operands& operands, u32 lane, u64 limit_ns) const {
         if (complete(operands, lane)) return;
-        const device::Watchdog watchdog;
+        const device::Watchdog watchdog{limit_ns};
         for (;;) {
             ask(operands, lane);
             if (complete(operands, lane)) return;
@@ -1834,8 +1942,8 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         float sums[Stage::kAccumulators][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
-            if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0);
-            ring.wait(s);
+            if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, args.wait_limit_ns);
+            ring.wait(args, s);
             trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
 #pragma unroll
             for (u32 i = 0; i < Stage::kWarpBlocks; ++i) {
@@ -1847,7 +1955,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 const BlockOperand weights = ring.block<Stage>(s, block, lane);
                 Operands activations;
                 if constexpr (kPackets) {
-                    input(tokens, k, i).receive(asked[i], lane);
+                    input(tokens, k, i).receive(asked[i], lane, args.wait_limit_ns);
                     activations = asked[i];
                     const bool last = k + 1 == schedule::kStagesPerUnitUp;
                     input(last ? next_tokens : tokens, last ? 0 : k + 1, i).ask(asked[i], lane);
@@ -1868,7 +1976,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
             ring.release<Stage>(s, lane);
         }
         const u32 buffer = units % 2;
-        if (units >= 2) device::mbarrier_wait(&s.barrier.partial_empty[buffer], (units / 2 - 1) & 1);
+        if (units >= 2) device::mbarrier_wait(&s.barrier.partial_empty[buffer], (units / 2 - 1) & 1, args.wait_limit_ns);
         store_partials(s.up[buffer], sums, warp, lane);
         device::sync_warp();
         if (lane == 0) device::mbarrier_arrive(&s.barrier.partial_full[buffer]);
@@ -1878,10 +1986,10 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
 }
 
 // Waits until the epilogue warps have read both partial buffers. One MMA warp, after `units` units.
-MONOMOE_DEVICE void drain_partials(SharedStorage& s, u32 units) {
+MONOMOE_DEVICE void drain_partials(const Args& args, SharedStorage& s, u32 units) {
 #pragma unroll
     for (u32 back = 1; back <= 2; ++back) {
-        if (units >= back) device::mbarrier_wait(&s.barrier.partial_empty[(units - back) % 2], ((units - back) / 2) & 1);
+        if (units >= back) device::mbarrier_wait(&s.barrier.partial_empty[(units - back) % 2], ((units - back) / 2) & 1, args.wait_limit_ns);
     }
 }
 
@@ -1917,7 +2025,7 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
     for (u32 i = 0; unit.valid(active_count); ++i, unit.advance()) {
         if (i % 2 != which) continue;
         const ActiveExpert expert = s.active[unit.expert()];
-        device::mbarrier_wait(&s.barrier.partial_full[which], parity);
+        device::mbarrier_wait(&s.barrier.partial_full[which], parity, args.wait_limit_ns);
         parity ^= 1;
         const u32 token = token_of(expert.tokens, 2 * q), next = token_of(expert.tokens, 2 * q + 1);
 #pragma unroll 1
@@ -1940,8 +2048,8 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
 
 constexpr u32 kMmaThreads = schedule::kMmaWarps * 32;
 
-MONOMOE_DEVICE float receive_partial(const float* source) {
-    const device::Watchdog watchdog;
+MONOMOE_DEVICE float receive_partial(const float* source, u64 limit_ns) {
+    const device::Watchdog watchdog{limit_ns};
     float value;
     while (!has_arrived(value = device::load_relaxed(source))) watchdog.check();
     return value;
@@ -1955,7 +2063,7 @@ MONOMOE_DEVICE float receive_partial(const float* source) {
 MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums& sums, const DownShare& share, u32 units,
                             u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
-    drain_partials(s, units);
+    drain_partials(args, s, units);
     device::sync_named(NamedBarrier::kOutput, kMmaThreads);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
@@ -1980,7 +2088,7 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
         }
 #pragma unroll 1
         for (u32 group = 1; group < schedule::kDownGroups; ++group) {
-            sum += receive_partial(handoff.partial(args.tokens, group, token) + column);
+            sum += receive_partial(handoff.partial(args.tokens, group, token) + column, args.wait_limit_ns);
         }
         args.y[token * shape::kHidden + column] = device::float_to_bf16(sum);
     }
@@ -2016,8 +2124,8 @@ MONOMOE_DEVICE float load_logit(const Args& args, u32 token, u32 expert) {
 
 MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
     LaneLogits lanes;
-    if constexpr (sizeof(shape::Logit) == 4 && schedule::kLaneExperts * 32 == shape::kExperts && schedule::kLaneExperts % 4 == 0 &&
-                  !shape::kSharedGate) {
+    constexpr bool kWhole = schedule::kLaneExperts * 32 == shape::kExperts;  // lanes
+    if constexpr (sizeof(shape::Logit) == 4 && kWhole && schedule::kLaneExperts % 4 == 0 && !shape::kSharedGate) {
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; j += 4) {
             const u32 expert = lane * schedule::kLaneExperts + j;
@@ -2033,14 +2141,14 @@ MONOMOE_DEVICE LaneLogits load_logits(const Args& args, u32 token, u32 lane) {
             lanes.bias[j + 2] = bias.z;
             lanes.bias[j + 3] = bias.w;
         }
-        return lanes;
-    }
+    } else {
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        const u32 expert = lane * schedule::kLaneExperts + j;
-        const bool valid = schedule::kLaneExperts * 32 == shape::kExperts || expert < shape::kExperts;
-        lanes.logit[j] = valid ? load_logit(args, token, expert) : 0.f;
-        lanes.bias[j] = shape::kExpertBias && valid ? load_given(args.bias + expert) : 0.f;
+        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
+            const u32 expert = lane * schedule::kLaneExperts + j;
+            const bool valid = kWhole || expert < shape::kExperts;
+            lanes.logit[j] = valid ? load_logit(args, token, expert) : 0.f;
+            lanes.bias[j] = shape::kExpertBias && valid ? load_given(args.bias + expert) : 0.f;
+        }
     }
     return lanes;
 }
@@ -2059,7 +2167,7 @@ MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& 
         const u32 expert = lane * schedule::kLaneExperts + j;
         lanes.bias[j] = shape::kExpertBias && expert < shape::kExperts ? load_given(args.bias + expert) : 0.f;
     }
-    const device::Watchdog watchdog;
+    const device::Watchdog watchdog{args.wait_limit_ns};
     for (;;) {
         bool arrived = true;
 #pragma unroll
@@ -2225,13 +2333,11 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
     }
 }
 
-// The experts of one token, as bits of this lane's. One warp.
-//
-// The kTopK-th largest of the two best keys of every lane bounds the kTopK-th largest key from below, and is nearly
-// always equal to it; else a few steps upwards find it.
-MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
+// The keys by which a lane's experts are ranked, the lowest expert first among equals; 0 for those that cannot be
+// selected. The producer's copy of this code and that of the routing warps agree to the last bit: on the way to a key
+// no product is added to anything, so the compiler has nothing to fuse in one and not in the other.
+MONOMOE_DEVICE void rank_keys(u32 (&key)[schedule::kLaneExperts], const LaneLogits& lanes, u32 lane) {
     float value[schedule::kLaneExperts];
-    u32 key[schedule::kLaneExperts];
     rank_values(value, lanes, lane);
 #pragma unroll
     for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
@@ -2239,7 +2345,30 @@ MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
         key[j] = valid ? rank_key(value[j]) : 0;
     }
     if constexpr (shape::kGroups > 1) keep_best_groups(value, key, lane);
+}
 
+// The best expert of a token among those whose keys are left, whose key it takes away. One warp.
+MONOMOE_DEVICE u32 take_best(u32 (&key)[schedule::kLaneExperts], u32 lane) {
+    u32 best = key[0];
+#pragma unroll
+    for (u32 j = 1; j < schedule::kLaneExperts; ++j) best = device::maximum(best, key[j]);
+    best = device::reduce_max(best);
+    u32 expert = shape::kExperts;
+#pragma unroll
+    for (u32 j = schedule::kLaneExperts; j-- > 0;) expert = key[j] == best ? lane * schedule::kLaneExperts + j : expert;
+    expert = device::reduce_min(expert);
+#pragma unroll
+    for (u32 j = 0; j < schedule::kLaneExperts; ++j) key[j] = lane * schedule::kLaneExperts + j == expert ? 0 : key[j];
+    return expert;
+}
+
+// The experts of one token, as bits of this lane's. One warp.
+//
+// The kTopK-th largest of the two best keys of every lane bounds the kTopK-th largest key from below, and is nearly
+// always equal to it; else a few steps upwards find it.
+MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
+    u32 key[schedule::kLaneExperts];
+    rank_keys(key, lanes, lane);
     TwoBest lane_best = TwoBest::of(key);
     u32 bound = 0;
 #pragma unroll 1
@@ -2270,22 +2399,8 @@ MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
     return above;
 }
 
-// Notes the experts of the token warp + round * kRequantWarps for the list. One requant warp.
-//   Reads     -
-//   Writes    chosen
-//   Waits on  -
-//   Signals   - (the caller arrives on routed after its last token)
-MONOMOE_DEVICE void note_experts(SharedStorage& s, u32 experts, u32 round, u32 warp, u32 lane) {
-#pragma unroll
-    for (u32 i = 0; i < schedule::kLaneWords; ++i) {
-        const u32 bytes = (experts >> 4 * i & 15) * 0x00204081u & 0x01010101u;  // bit k to byte k
-        u32& noted = s.routing.chosen[warp][lane][i];
-        noted = round ? noted | bytes << round : bytes;
-    }
-}
-
-// Routing weights of one token, off the critical path. One warp.
-//   Reads     chosen, the logits again
+// Routing weights of one token, whose experts are `chosen` as bits of each lane's, off the critical path. One warp.
+//   Reads     the logits again
 //   Writes    selected[token] (ascending experts, then the shared ones), weight[token]
 //   Waits on  -
 //   Signals   - (the caller arrives on weighted after its last token)
@@ -2337,76 +2452,91 @@ MONOMOE_DEVICE u32 first_of_columns(u32 tokens) {
     return schedule::kTokenTiles == 1 ? tokens : tokens & ~(tokens << 8 | tokens << 16 | tokens << 24);
 }
 
-// The turns of the experts of one lane: what the list of active experts is made of. The producer warp.
-struct LaneTurns {
-    u32 tokens[schedule::kLaneExperts];  // of each expert
-    u32 before = 0;                      // turns of the lanes before this one
-    u32 count = 0;
+// The kLeads best experts of token 0, best first, with which the list of active experts begins: they are known before
+// anything else of it. The same in every lane. They are among those that select_experts chooses, which ranks by the
+// same keys.
+struct Leads {
+    static_assert(schedule::kLeads <= 4 && schedule::kLeads <= shape::kTopK && shape::kExperts <= 1u << 16, "they fit");
+    u64 packed = 0;
 
-    // Their number for an expert with these tokens.
-    MONOMOE_DEVICE static u32 turns(u32 tokens) {
-        if (schedule::kTokenTiles == 1) return tokens != 0;
-        u32 count = 0;
-        for (; tokens; tokens ^= first_of_columns(tokens)) ++count;
-        return count;
-    }
+    MONOMOE_DEVICE void add(u32 i, u32 expert) { packed |= u64{expert} << 16 * i; }
+    MONOMOE_DEVICE u32 expert(u32 i) const { return static_cast<u32>(packed >> 16 * i) & 0xffff; }
+};
+
+// Which tokens have chosen the experts of one lane: what the list of active experts is made of. The producer warp.
+struct LaneTurns {
+    static constexpr u32 kMasks = 4 / sizeof(schedule::LaneMask);  // in a word, each of a token
+    static constexpr u32 kWords = schedule::kTokenTile / kMasks;
+    u32 words[kWords];
+    u32 any = 0;  // experts with a token, as bits
 
     //   Reads     chosen
     //   Writes    -
-    //   Waits on  routed
+    //   Waits on  routed, or kMade without the router inside (the caller did)
     //   Signals   -
-    MONOMOE_DEVICE LaneTurns(SharedStorage& s, u32 tokens_of_launch, u32 lane) {
-        device::mbarrier_wait(&s.barrier.routed, 0);
-        u32 columns[schedule::kTokenTiles][schedule::kLaneWords] = {};  // by tile of tokens, a byte for each expert
+    MONOMOE_DEVICE LaneTurns(const SharedStorage& s, u32 lane) {
 #pragma unroll
-        for (u32 column = 0; column < schedule::kColumns; ++column) {
-#pragma unroll
-            for (u32 i = 0; i < schedule::kLaneWords; ++i) {
-                const u32 chosen = column < tokens_of_launch ? s.routing.chosen[column][lane][i] : 0;
-#pragma unroll
-                for (u32 t = 0; t < schedule::kTokenTiles; ++t) columns[t][i] |= (chosen >> t & 0x01010101u) << column;
-            }
+        for (u32 w = 0; w < kWords; w += 4) {
+            const U32x4 four = *reinterpret_cast<const U32x4*>(&s.routing.chosen[lane][w * kMasks]);
+            words[w] = four.x;
+            words[w + 1] = four.y;
+            words[w + 2] = four.z;
+            words[w + 3] = four.w;
+            any |= four.x | four.y | four.z | four.w;
         }
-#pragma unroll
-        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-            tokens[j] = 0;
-#pragma unroll
-            for (u32 t = 0; t < schedule::kTokenTiles; ++t) {
-                tokens[j] |= (columns[t][j / 4] >> j % 4 * 8 & 0xff) << schedule::kColumns * t;
-            }
-            count += turns(tokens[j]);
-        }
-        before = count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
+        if (kMasks == 2) any = (any | any >> 16) & 0xffff;
     }
 
-    // The routed expert at this position of the list; one behind the last if there is none.
-    MONOMOE_DEVICE u32 expert_at(u32 position, u32 lane) const {
-        u32 expert = shape::kExperts, first = before;
+    // The tokens of this lane's expert j, as bits.
+    MONOMOE_DEVICE u32 tokens_of(u32 j) const {
+        u32 tokens = 0;
 #pragma unroll
-        for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-            const u32 mine = turns(tokens[j]);
-            if (position - first < mine) expert = lane * schedule::kLaneExperts + j;
-            first += mine;
+        for (u32 w = 0; w < kWords; ++w) {
+            const u32 bits = words[w] >> j;
+            tokens |= (kMasks == 2 ? (bits & 1) | (bits >> 15 & 2) : bits & 1) << w * kMasks;
         }
-        return device::reduce_min(expert);
+        return tokens;
+    }
+
+    // The number of turns of all of them.
+    MONOMOE_DEVICE u32 count() const {
+        if constexpr (schedule::kTokenTiles == 1) {
+            return device::count_bits(any);
+        } else {
+            u32 turns = 0;
+#pragma unroll 1
+            for (u32 experts = any; experts; experts &= experts - 1) {
+                for (u32 left = tokens_of(device::lowest_bit(experts)); left; left ^= first_of_columns(left)) ++turns;
+            }
+            return turns;
+        }
     }
 };
 
-// Writes the list of active experts, ascending; the shared ones come last, with all tokens. The producer warp.
+// Writes the list of active experts: the first turn of each lead, best first; all other turns, ascending by expert; the
+// shared experts, with all tokens. The producer warp.
 //   Reads     -
 //   Writes    active (experts and tokens), active_count
 //   Waits on  -
 //   Signals   listed
-MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, u32 tokens_of_launch, u32 lane) {
+MONOMOE_DEVICE void list_experts(SharedStorage& s, const LaneTurns& lane_turns, const Leads& leads, u32 tokens_of_launch, u32 lane) {
     const u32 tiles = (tokens_of_launch + schedule::kColumns - 1) / schedule::kColumns;
-    u32 position = lane_turns.before;
-    if (lane == 31) s.active_count = position + lane_turns.count + shape::kSharedExperts * tiles;
+    u32 count = lane_turns.count();
 #pragma unroll
-    for (u32 j = 0; j < schedule::kLaneExperts; ++j) {
-        for (u32 left = lane_turns.tokens[j]; left; left ^= first_of_columns(left)) {
-            s.active[position].expert = static_cast<u16>(lane * schedule::kLaneExperts + j);
-            s.active[position].tokens = first_of_columns(left);
-            ++position;
+    for (u32 i = 0; i < schedule::kLeads; ++i) count -= leads.expert(i) / schedule::kLaneExperts == lane;
+    u32 position = schedule::kLeads + count_before<schedule::kLaneExperts * schedule::kTokenTiles>(count, lane);
+    if (lane == 31) s.active_count = position + count + shape::kSharedExperts * tiles;
+#pragma unroll 1
+    for (u32 experts = lane_turns.any; experts; experts &= experts - 1) {
+        const u32 j = device::lowest_bit(experts), expert = lane * schedule::kLaneExperts + j;
+        u32 lead = schedule::kLeads;
+#pragma unroll
+        for (u32 i = 0; i < schedule::kLeads; ++i) lead = leads.expert(i) == expert ? i : lead;
+        for (u32 left = lane_turns.tokens_of(j); left; left ^= first_of_columns(left)) {
+            const u32 at = lead < schedule::kLeads ? lead : position++;
+            lead = schedule::kLeads;
+            s.active[at].expert = static_cast<u16>(expert);
+            s.active[at].tokens = first_of_columns(left);
         }
     }
     if constexpr (shape::kSharedExperts > 0) {
@@ -2445,23 +2575,25 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
 static_assert(sizeof(SharedStorage) == 226176, "the generator and the kernel agree on shared memory");
 
 // Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
-// quantize h (unless it quantizes: the former copy the input, the latter round h); 16 and 17 publish h; the last one requests weights.
+// quantize h; 16 and 17 publish h; the last one lists the experts and requests weights. Where activations stay bf16,
+// the first eight copy the input instead, the next eight receive none and round h to bf16.
 constexpr u32 kFirstRequantWarp = schedule::kMmaWarps;
 constexpr u32 kFirstEpilogueWarp = kFirstRequantWarp + schedule::kRequantWarps;
 constexpr u32 kProducerWarp = kFirstEpilogueWarp + schedule::kEpilogueWarps;
 static_assert((kProducerWarp + 1) * 32 == schedule::kThreads, "every warp has a role");
 
-// The MMA warps make the barriers and an epilogue warp reads the header: to start, they need nobody else.
-constexpr u32 kEpochThreads = (schedule::kMmaWarps + 1) * 32;
+// Of kEpoch and kRing: the MMA warps, which make the barriers, and one warp that has to know that they are made.
+constexpr u32 kMakersAndOne = (schedule::kMmaWarps + 1) * 32;
 
 constexpr u32 kRoutingRounds = (schedule::kTokenTile + schedule::kRequantWarps - 1) / schedule::kRequantWarps;
 
 // What the kernel ahead may have written is read behind this. Every warp.
-MONOMOE_DEVICE void await_inputs() {
+MONOMOE_DEVICE void await_inputs(Tracer& trace) {
     if constexpr (schedule::kPdl) {
         device::wait_for_prerequisites();
         device::launch_dependents();
     }
+    trace.begin();
 }
 
 // One lane of each MMA warp: initialising a barrier takes its time, so the warps share them.
@@ -2473,26 +2605,27 @@ MONOMOE_DEVICE void init_barriers(SharedStorage& s, u32 tokens, u32 warp) {
     device::mbarrier_init_fence();
 }
 
-// Selects the experts of tokens warp, warp + 8, ..., then their weights, for which nobody waits yet.
+// Selects the experts of tokens warp, warp + 8, ..., then their weights, for which nobody waits yet. A requant warp.
 struct TokenRoutes {
-    u32 experts[kRoutingRounds];
+    u32 experts[kRoutingRounds] = {};  // of each token, as bits of this lane's
 
     MONOMOE_DEVICE static u32 token(u32 warp, u32 round) { return warp + round * schedule::kRequantWarps; }
 
-    MONOMOE_DEVICE void select(const Args& args, const SharedStorage& s, u32 warp, u32 lane) {
+    //   Reads     the logits, args.bias
+    //   Writes    chosen, and zero for tokens that are not there
+    //   Waits on  the logits, with the router inside
+    //   Signals   - (the caller: kMade or routed)
+    MONOMOE_DEVICE void select(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
 #pragma unroll
         for (u32 round = 0; round < kRoutingRounds; ++round) {
             if (token(warp, round) < args.tokens) experts[round] = select_experts(logits_of(args, s, token(warp, round), lane), lane);
+            s.routing.chosen[lane][token(warp, round)] = static_cast<schedule::LaneMask>(experts[round]);
         }
     }
-    MONOMOE_DEVICE void note(const Args& args, SharedStorage& s, u32 warp, u32 lane) const {
-#pragma unroll
-        for (u32 round = 0; round < kRoutingRounds; ++round) {
-            if (token(warp, round) < args.tokens) note_experts(s, experts[round], round, warp, lane);
-        }
-        device::sync_warp();
-        if (lane == 0) device::mbarrier_arrive(&s.barrier.routed);
-    }
+    //   Reads     the logits again
+    //   Writes    selected, weight
+    //   Waits on  -
+    //   Signals   weighted
     MONOMOE_DEVICE void weigh(const Args& args, SharedStorage& s, u32 warp, u32 lane) const {
 #pragma unroll
         for (u32 round = 0; round < kRoutingRounds; ++round) {
@@ -2505,39 +2638,66 @@ struct TokenRoutes {
 
 // A requant warp.
 MONOMOE_DEVICE void route_then_requantize(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 warp, u32 lane) {
-    await_inputs();
+    await_inputs(trace);
     const bool routes = warp < args.tokens;
     TokenRoutes tokens;
-    if (routes && !schedule::kRouterWeight) tokens.select(args, s, warp, lane);
+    if constexpr (!schedule::kRouterWeight) {
+        tokens.select(args, s, warp, lane);
+        if (routes) trace.mark(Event::kRouted);
+    }
     device::sync_named(NamedBarrier::kMade, schedule::kThreads);
-    trace.mark(Event::kSynced);
-    if (routes && schedule::kRouterWeight) tokens.select(args, s, warp, lane);
-    if (routes) {
-        tokens.note(args, s, warp, lane);
-        trace.mark(Event::kRouted);
+    trace.mark_synced(s);
+    if constexpr (schedule::kRouterWeight) {
+        tokens.select(args, s, warp, lane);
+        device::sync_warp();
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.routed);
+        if (routes) trace.mark(Event::kRouted);
     }
     if constexpr (shape::quantizes()) receive_inputs(args, s, warp, lane);
     trace.mark(Event::kReceived);
     if (routes) tokens.weigh(args, s, warp, lane);
-    device::mbarrier_wait(&s.barrier.listed, 0);
-    device::mbarrier_wait(&s.barrier.weighted, 0);
-    device::mbarrier_wait(&s.barrier.numbered, 0);
-    device::mbarrier_wait(&s.barrier.up_ending, 0);  // polling earlier would only compete with the weight stream
+    device::mbarrier_wait(&s.barrier.listed, 0, args.wait_limit_ns);
+    device::mbarrier_wait(&s.barrier.weighted, 0, args.wait_limit_ns);
+    device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
+    device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
     requantize(args, s, trace, cta, warp, lane);
+}
+
+// Finds the leads, and requests the first stages of this CTA's first unit if it is of one of them: that has to wait
+// neither for the other tokens nor for the other experts of the first one. The producer warp.
+//   Reads     the logits of token 0, args.bias
+//   Writes    ring
+//   Waits on  kRing; the logits, with the router inside
+//   Signals   full
+MONOMOE_DEVICE Leads find_leads(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 lane) {
+    const LaneLogits logits = logits_of(args, s, 0, lane);
+    device::sync_named(NamedBarrier::kRing, kMakersAndOne);
+    u32 key[schedule::kLaneExperts];
+    rank_keys(key, logits, lane);
+    Leads leads;
+#pragma unroll 1
+    for (u32 i = 0; i < schedule::kLeads; ++i) {
+        const u32 expert = take_best(key, lane);
+        leads.add(i, expert);
+        if (i == UpUnit::first(cta).expert() && device::elect()) stream_early(args, s, trace, cta, expert);
+    }
+    return leads;
 }
 
 // The producer warp.
 MONOMOE_DEVICE void list_then_stream(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 lane) {
-    await_inputs();
+    await_inputs(trace);
+    Leads leads;
+    if constexpr (!schedule::kRouterWeight) leads = find_leads(args, s, trace, cta, lane);
     device::sync_named(NamedBarrier::kMade, schedule::kThreads);
-    trace.mark(Event::kSynced);
-    const LaneTurns turns(s, args.tokens, lane);
-    const u32 expert = turns.expert_at(UpUnit::first(cta).expert(), lane);
-    const bool early = expert < shape::kExperts;
-    if (early && device::elect()) stream_early(args, s, trace, cta, expert);
-    list_experts(s, turns, args.tokens, lane);
+    trace.mark_synced(s);
+    if constexpr (schedule::kRouterWeight) {
+        leads = find_leads(args, s, trace, cta, lane);
+        device::mbarrier_wait(&s.barrier.routed, 0, args.wait_limit_ns);
+    }
+    list_experts(s, LaneTurns(s, lane), leads, args.tokens, lane);
     trace.mark(Event::kListed);
-    if (device::elect()) stream_weights(args, s, trace, cta, early);
+    if (device::elect()) stream_weights(args, s, trace, cta);
 }
 
 // An MMA warp.
@@ -2545,26 +2705,27 @@ MONOMOE_DEVICE void quantize_then_multiply(const Args& args, SharedStorage& s, T
     InputPair pair = InputPair::first(cta, warp);
     // Without programmatic launch the first inputs travel while the barriers are made.
     if (schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);
-    await_inputs();
+    await_inputs(trace);
     if constexpr (shape::quantizes()) pair.load(args, lane);
     if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);
+    device::arrive_named(NamedBarrier::kRing, kMakersAndOne);
     device::arrive_named(NamedBarrier::kMade, schedule::kThreads);
-    device::sync_named(NamedBarrier::kEpoch, kEpochThreads);
-    trace.mark(Event::kSynced);
+    device::sync_named(NamedBarrier::kEpoch, kMakersAndOne);
+    trace.mark_synced(s);
     if constexpr (shape::quantizes()) {
         quantize_inputs(args, s, pair, lane);
     } else {
         copy_inputs(args, s, warp, lane);
     }
     trace.mark(Event::kQuantized);
-    device::mbarrier_wait(&s.barrier.listed, 0);
+    device::mbarrier_wait(&s.barrier.listed, 0, args.wait_limit_ns);
 
     RingReader ring;
     const u32 units = up_project(args, s, ring, trace, cta, warp, lane);
     const DownShare share = DownShare::of(cta, s.active_count);
     if (!share.owns_output()) return;
     OutputSums sums = {};
-    down_project(s, ring, trace, sums, share, warp, lane);
+    down_project(args, s, ring, trace, sums, share, warp, lane);
     trace.mark(Event::kReduced);
     combine(args, s, sums, share, units, warp, lane);
     trace.mark(Event::kStored);
@@ -2572,28 +2733,28 @@ MONOMOE_DEVICE void quantize_then_multiply(const Args& args, SharedStorage& s, T
 
 // An epilogue warp. The first one reads the header, closes the epoch and numbers the rows of h.
 MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 which, u32 lane) {
-    await_inputs();
+    await_inputs(trace);
     if (which == 0) {
         if (lane == 0) open_epoch(args, s);
         device::arrive_named(NamedBarrier::kMade, schedule::kThreads);
-        device::sync_named(NamedBarrier::kEpoch, kEpochThreads);
+        device::sync_named(NamedBarrier::kEpoch, kMakersAndOne);
         if (lane == 0) close_epoch(args, s);
     } else {
         device::sync_named(NamedBarrier::kMade, schedule::kThreads);
     }
-    trace.mark(Event::kSynced);
+    trace.mark_synced(s);
     clear_other_half(args, s, cta, which * 32 + lane, schedule::kEpilogueWarps * 32);
-    device::mbarrier_wait(&s.barrier.listed, 0);
+    device::mbarrier_wait(&s.barrier.listed, 0, args.wait_limit_ns);
     if (which == 0) number_rows(s, lane);
-    device::mbarrier_wait(&s.barrier.numbered, 0);
+    device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
     publish_h(args, s, trace, cta, which, lane);
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
 monomoe_qwen3_5_35b_t32_g132_u32x512x5_d64x512x6(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
-    const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens
+    const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens, u64 wait_limit_ns
 ) {
-    const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens,
+    const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens, wait_limit_ns,
         nullptr};
     SharedStorage& s = device::shared_storage<SharedStorage>();
     const u32 warp = device::thread_index() / 32, lane = device::thread_index() % 32, cta = device::cta_index();
