@@ -339,6 +339,10 @@ inline constexpr Kernel kKernels[] = {
         "b81277a821502b6989bac2b182d17b715af5235e353edef2c595b824dcaf7e22",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_router",
         16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 396288, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-122b-t8-g128-u128x1024x8-d64x512x5.cubin",
+        "0f1e167df26677ecb71023b1c552e0caaa79740538f9b4cda0d8f938bd5a7e80",
+        "monomoe_qwen3_5_122b_t8_g128_u128x1024x8_d64x512x5",
+        16, {128, 128, 1024, 64, 512, 8, 5}, 8, 128, 608, 203264, 96, 388096, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-raw.cubin",
         "de4626e3c26479c8466735c26f4f65db2395dc90f17a6985eeffb25bf5197e3e",
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_raw",
@@ -515,54 +519,54 @@ inline constexpr Entry kEntries[] = {
     {37, 2, 8, 18.532},  // qwen3-next-80b-a3b, packed weights
     {38, 4, 8, 31.889},  // qwen3-next-80b-a3b, packed weights
     {38, 8, 8, 57.928},  // qwen3-next-80b-a3b, packed weights
-    {43, 1, 8, 20.953},  // qwen3.5-122b, packed weights
-    {48, 2, 8, 37.158},  // qwen3.5-122b, packed weights
-    {43, 4, 8, 69.811},  // qwen3.5-122b, packed weights
-    {48, 8, 8, 133.061},  // qwen3.5-122b, packed weights
+    {43, 1, 8, 20.91},  // qwen3.5-122b, packed weights
+    {49, 2, 8, 36.745},  // qwen3.5-122b, packed weights
+    {46, 4, 8, 67.392},  // qwen3.5-122b, packed weights
+    {49, 8, 8, 123.439},  // qwen3.5-122b, packed weights
     {41, 16, 16, 224.865},  // qwen3.5-122b, packed weights
     {42, 32, 32, 402.832},  // qwen3.5-122b, packed weights
     {44, 1, 8, 20.229},  // qwen3.5-122b, packed weights, programmatic dependent launch
     {44, 2, 8, 36.442},  // qwen3.5-122b, packed weights, programmatic dependent launch
     {44, 4, 8, 67.749},  // qwen3.5-122b, packed weights, programmatic dependent launch
     {44, 8, 8, 124.136},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {47, 1, 8, 26.442},  // qwen3.5-122b, packed weights, router inside
-    {47, 2, 8, 43.605},  // qwen3.5-122b, packed weights, router inside
-    {47, 4, 8, 75.733},  // qwen3.5-122b, packed weights, router inside
+    {48, 1, 8, 26.442},  // qwen3.5-122b, packed weights, router inside
+    {48, 2, 8, 43.605},  // qwen3.5-122b, packed weights, router inside
+    {48, 4, 8, 75.733},  // qwen3.5-122b, packed weights, router inside
     {45, 8, 8, 132.628},  // qwen3.5-122b, packed weights, router inside
-    {46, 1, 8, 22.47},  // qwen3.5-122b, raw weights
-    {46, 2, 8, 39.233},  // qwen3.5-122b, raw weights
-    {46, 4, 8, 70.536},  // qwen3.5-122b, raw weights
-    {46, 8, 8, 128.3},  // qwen3.5-122b, raw weights
+    {47, 1, 8, 22.47},  // qwen3.5-122b, raw weights
+    {47, 2, 8, 39.233},  // qwen3.5-122b, raw weights
+    {47, 4, 8, 70.536},  // qwen3.5-122b, raw weights
+    {47, 8, 8, 128.3},  // qwen3.5-122b, raw weights
     {39, 1, 8, 21.395},  // qwen3.5-122b-bf16, packed weights
     {39, 2, 8, 37.819},  // qwen3.5-122b-bf16, packed weights
     {39, 4, 8, 71.77},  // qwen3.5-122b-bf16, packed weights
     {40, 8, 8, 132.335},  // qwen3.5-122b-bf16, packed weights
-    {55, 1, 8, 10.119},  // qwen3.5-35b, packed weights
-    {55, 2, 8, 15.404},  // qwen3.5-35b, packed weights
-    {65, 4, 8, 25.611},  // qwen3.5-35b, packed weights
-    {61, 8, 8, 44.618},  // qwen3.5-35b, packed weights
-    {52, 16, 16, 79.412},  // qwen3.5-35b, packed weights
-    {53, 32, 32, 132.249},  // qwen3.5-35b, packed weights
-    {56, 1, 8, 9.354},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {56, 2, 8, 14.577},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {54, 4, 8, 25.112},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {62, 8, 8, 44.416},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {58, 1, 8, 14.303},  // qwen3.5-35b, packed weights, router inside
-    {60, 2, 8, 20.066},  // qwen3.5-35b, packed weights, router inside
-    {60, 4, 8, 31.113},  // qwen3.5-35b, packed weights, router inside
-    {64, 8, 8, 50.761},  // qwen3.5-35b, packed weights, router inside
-    {57, 1, 8, 10.484},  // qwen3.5-35b, raw weights
-    {59, 2, 8, 15.602},  // qwen3.5-35b, raw weights
-    {63, 4, 8, 27.108},  // qwen3.5-35b, raw weights
-    {63, 8, 8, 47.42},  // qwen3.5-35b, raw weights
-    {50, 1, 8, 10.267},  // qwen3.5-35b-bf16, packed weights
-    {50, 2, 8, 15.616},  // qwen3.5-35b-bf16, packed weights
-    {49, 4, 8, 26.294},  // qwen3.5-35b-bf16, packed weights
-    {51, 8, 8, 46.411},  // qwen3.5-35b-bf16, packed weights
-    {66, 1, 8, 7.123},  // toy, packed weights
-    {66, 2, 8, 7.31},  // toy, packed weights
-    {66, 4, 8, 7.467},  // toy, packed weights
-    {66, 8, 8, 7.709},  // toy, packed weights
+    {56, 1, 8, 10.119},  // qwen3.5-35b, packed weights
+    {56, 2, 8, 15.404},  // qwen3.5-35b, packed weights
+    {66, 4, 8, 25.611},  // qwen3.5-35b, packed weights
+    {62, 8, 8, 44.618},  // qwen3.5-35b, packed weights
+    {53, 16, 16, 79.412},  // qwen3.5-35b, packed weights
+    {54, 32, 32, 132.249},  // qwen3.5-35b, packed weights
+    {57, 1, 8, 9.354},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {57, 2, 8, 14.577},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {55, 4, 8, 25.112},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {63, 8, 8, 44.416},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {59, 1, 8, 14.303},  // qwen3.5-35b, packed weights, router inside
+    {61, 2, 8, 20.066},  // qwen3.5-35b, packed weights, router inside
+    {61, 4, 8, 31.113},  // qwen3.5-35b, packed weights, router inside
+    {65, 8, 8, 50.761},  // qwen3.5-35b, packed weights, router inside
+    {58, 1, 8, 10.484},  // qwen3.5-35b, raw weights
+    {60, 2, 8, 15.602},  // qwen3.5-35b, raw weights
+    {64, 4, 8, 27.108},  // qwen3.5-35b, raw weights
+    {64, 8, 8, 47.42},  // qwen3.5-35b, raw weights
+    {51, 1, 8, 10.267},  // qwen3.5-35b-bf16, packed weights
+    {51, 2, 8, 15.616},  // qwen3.5-35b-bf16, packed weights
+    {50, 4, 8, 26.294},  // qwen3.5-35b-bf16, packed weights
+    {52, 8, 8, 46.411},  // qwen3.5-35b-bf16, packed weights
+    {67, 1, 8, 7.123},  // toy, packed weights
+    {67, 2, 8, 7.31},  // toy, packed weights
+    {67, 4, 8, 7.467},  // toy, packed weights
+    {67, 8, 8, 7.709},  // toy, packed weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }
