@@ -33,7 +33,7 @@ from monomoe_gen.protocol import (
 from monomoe_gen.sandbox import Limits, Sandbox
 from monomoe_gen.schedule import LAYOUTS, ROUTERS, KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
-from monomoe_gen.tuning_db import Record
+from monomoe_gen.tuning_db import Record, Time
 from monomoe_gen.variant import USUAL, Variant
 
 H200 = KNOWN["nvidia-h200"]
@@ -310,6 +310,38 @@ def test_a_finalist_that_was_fast_in_one_process_only_loses(bench: Bench) -> Non
     assert rounds == [2, 3], "each later round of finals has a process of its own"
 
 
+def test_who_won_under_older_sources_is_a_finalist(bench: Bench) -> None:
+    """It won by final times; screening puts it behind four others."""
+    bench.tune()
+    slow = SCHEDULES[7]
+    mine = [r for r in bench.records() if Schedule.from_dict(r.schedule) == slow and r.tokens == 8]
+    won = dataclasses.replace(mine[-1], stage="final", time_us=Time(1.0, 1.0, 1.0, 600))
+    tuning_db.append(tuning_db.database_path(H200.slug, SHAPE.name, bench.database), won)
+    (bench.templates / "monomoe.cu.j2").write_text("// newer\n" + FILES["monomoe.cu.j2"])
+    bench.gpu.requests.clear()
+    assert best(bench.tune(prune=None)) == WINNERS
+    assert slow in bench.gpu.measured()[:4], "who won is tried first"
+    requests = bench.gpu.requests
+    timed = {r.tokens for s, r in requests if s == slow and r.timed and not r.validate}
+    assert timed == {(8,)}, "and timed again beside the four fastest, where it won"
+
+
+def test_a_late_finalist_is_timed_beside_the_one_that_leads(bench: Bench) -> None:
+    bench.tune()
+    late = next(s for s in SCHEDULES if s not in WINNERS.values())
+    path = tuning_db.database_path(H200.slug, SHAPE.name, bench.database)
+    theirs = [r for r in bench.records() if Schedule.from_dict(r.schedule) == late]
+    lines = path.read_text().splitlines(keepends=True)
+    finals_of = {n for n, r in enumerate(bench.records(), 1) if r in theirs and r.stage == "final"}
+    path.write_text("".join(line for n, line in enumerate(lines) if n not in finals_of))
+    bench.gpu.requests.clear()
+    assert best(bench.tune()) == WINNERS
+    again = {(s, r.tokens) for s, r in bench.gpu.requests if r.timed and not r.validate}
+    counts = tuple(r.tokens for r in theirs if r.stage == "final")
+    leading = {(WINNERS[n], n) for n in counts}
+    assert {(s, n) for s, tokens in again for n in tokens} == leading | {(late, n) for n in counts}
+
+
 def slow_under_zipf(monkeypatch: pytest.MonkeyPatch, spared: Schedule) -> None:
     """Under Zipf routing everything but ``spared`` takes twice the time."""
     usual = FakeWorker.cell
@@ -480,6 +512,27 @@ def test_ctrl_c_ends_after_the_candidate_and_the_next_run_continues(bench: Bench
     assert len(bench.records()) == 3 * 4
     bench.gpu.on_request = lambda count: None
     assert bench.tune().known == 3
+
+
+def test_ctrl_c_among_the_finals_keeps_what_was_timed(bench: Bench) -> None:
+    bench.tune(prune=None)
+    gates = sum(not r.timed for _, r in bench.gpu.requests)
+
+    def press(count: int) -> None:
+        if count == 9 + gates + gates + 1:  # screened, validated, one round, one of the second
+            signal.raise_signal(signal.SIGINT)
+
+    bench.gpu.requests.clear()
+    bench.gpu.on_request = press
+    before = len(bench.records())
+    report = bench.tune(fresh=True, prune=None)
+    assert report.interrupted and report.emission is None
+    kept = [r.time_us for r in bench.records()[before:] if r.stage == "final"]
+    assert {time.n for time in kept if time} == {200, 400}
+    bench.gpu.on_request = lambda count: None
+    bench.gpu.requests.clear()
+    assert best(bench.tune(prune=None)) == WINNERS
+    assert all(r.validate and r.timed for _, r in bench.gpu.requests), "only confirmed"
 
 
 def test_ctrl_c_twice_aborts(bench: Bench) -> None:
