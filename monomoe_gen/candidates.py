@@ -72,6 +72,11 @@ class Pair:
     recorded: Recorded | None
     method: Method
 
+    @property
+    def unchanged(self) -> bool:
+        """Whether the candidate is the baseline's own binary."""
+        return self.baseline is not None and self.baseline.image == self.candidate.image
+
 
 def select(
     table: Table, models: Sequence[str], tokens: Sequence[int]

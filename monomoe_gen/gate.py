@@ -124,6 +124,8 @@ def check(
                 left = f"undecided when {over}"
                 break
             _judge(cells, plan)
+        else:
+            _settle_unchanged(cells, plan.cap)
     except EnvironmentProblem as problem:
         for cell in undecided(cells):
             cell.close(Verdict.ENVIRONMENT, str(problem))
@@ -197,6 +199,17 @@ def _settle_untimed(cells: Iterable[State]) -> None:
         elif cell.pair.method == "none":
             reason = cell.message or "no baseline cubin"
             cell.close(Verdict.INCONCLUSIVE, f"{reason}, and no recorded ratio to compare with")
+
+
+def _settle_unchanged(cells: Iterable[State], processes: int) -> None:
+    """Closes the cells whose binary is the baseline's and was not shown to be slower.
+
+    There is no change to accept or refuse, only a GPU that may have become slower. A ratio to the
+    floor differs by some per cent between processes and cards, also where nothing has happened.
+    """
+    for cell in undecided(cells):
+        if cell.pair.unchanged and cell.judgement:
+            cell.close(Verdict.OK, f"unchanged, not shown to be slower in {processes} processes")
 
 
 def _judge(cells: Iterable[State], plan: Plan) -> None:

@@ -222,6 +222,21 @@ def test_without_a_baseline_the_ratio_to_the_floor_decides(check: Check) -> None
         assert {t.timed.replays for t in gpu.asked if t.timed} == {BLOCK.replays}
 
 
+def test_an_unchanged_kernel_need_only_not_be_shown_to_be_slower(check: Check) -> None:
+    """Its ratio to the floor is as noisy as processes and cards are; nobody has changed it."""
+    changed = recorded("slow=1.02")
+    unchanged = replace(changed, baseline=changed.candidate)
+    assert only(check(Gpu(noise=0.02), changed)).verdict is Verdict.INCONCLUSIVE
+    result = only(check(Gpu(noise=0.02), unchanged))
+    assert (result.verdict, result.method) == (Verdict.OK, "floor")
+    assert result.message == "unchanged, not shown to be slower in 16 processes"
+    assert result.judgement and result.judgement.processes == 16
+    slower = replace(recorded("slow=1.08"), baseline=unchanged.baseline)
+    assert only(check(Gpu(noise=0.001), slower)).verdict is Verdict.REGRESSION
+    cut = replace(PLAN, budget_s=0.0)
+    assert only(check(Gpu(noise=0.02), unchanged, plan=cut)).verdict is Verdict.INCONCLUSIVE
+
+
 def test_a_slower_clock_is_no_regression(check: Check) -> None:
     slow = only(check(Gpu(), pair("slow=1.06 clock=0.944")))
     assert slow.verdict is Verdict.CLOCK_CHANGED

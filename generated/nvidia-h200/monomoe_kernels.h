@@ -167,10 +167,14 @@ inline constexpr Kernel kKernels[] = {
         "ba6efb7397e2a11377d15e9de40396f764b6c41a05dc62ecf75f39dd5a8da0a2",
         "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x6_d56x256x3",
         1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d56x256x2.cubin",
-        "a5cabf14d2a79c3ef4c662af66c4b27bcab9db05f26fd709fcff9a71fbcd962e",
-        "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d56x256x2",
-        2, {128, 32, 1024, 56, 256, 4, 2}, 8, 128, 608, 224128, 91, 294912, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d112x256x4.cubin",
+        "7d55928b69836933168b5854aa42f7e23d871b6f6f9eb5709595bb98c4f05185",
+        "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d112x256x4",
+        2, {128, 32, 1024, 112, 256, 4, 4}, 8, 128, 608, 224128, 86, 65536, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-bf16-t8-g132-u32x1024x4-d112x256x4.cubin",
+        "88ffef916f38ea0bdddde0d83816974253894681d054d29e848753ea6b858ff3",
+        "monomoe_deepseek_v3_1_tp8_bf16_t8_g132_u32x1024x4_d112x256x4",
+        2, {132, 32, 1024, 112, 256, 4, 4}, 8, 132, 608, 224128, 86, 65536, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t16-g132-u32x1024x4-d112x256x4.cubin",
         "1f798ca02ad9e000e61470c250a69ba8c371334eb86231345a98356320e57dd3",
         "monomoe_deepseek_v3_1_tp8_t16_g132_u32x1024x4_d112x256x4",
@@ -439,134 +443,134 @@ inline constexpr Entry kEntries[] = {
     {2, 2, 8, 24.456},  // deepseek-v3-tp8, packed weights
     {2, 4, 8, 43.88},  // deepseek-v3-tp8, packed weights
     {2, 8, 8, 76.77},  // deepseek-v3-tp8, packed weights
-    {7, 1, 8, 15.483},  // deepseek-v3.1-tp8, packed weights
-    {9, 2, 8, 24.652},  // deepseek-v3.1-tp8, packed weights
-    {9, 4, 8, 43.091},  // deepseek-v3.1-tp8, packed weights
-    {13, 8, 8, 76.582},  // deepseek-v3.1-tp8, packed weights
-    {4, 16, 16, 139.139},  // deepseek-v3.1-tp8, packed weights
-    {5, 32, 32, 239.013},  // deepseek-v3.1-tp8, packed weights
-    {8, 1, 8, 14.794},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 2, 8, 24.012},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 4, 8, 43.148},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 8, 8, 76.822},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {10, 1, 8, 23.023},  // deepseek-v3.1-tp8, packed weights, router inside
-    {10, 2, 8, 32.971},  // deepseek-v3.1-tp8, packed weights, router inside
-    {10, 4, 8, 52.403},  // deepseek-v3.1-tp8, packed weights, router inside
-    {10, 8, 8, 85.864},  // deepseek-v3.1-tp8, packed weights, router inside
-    {6, 1, 8, 15.826},  // deepseek-v3.1-tp8, raw weights
-    {6, 2, 8, 25.21},  // deepseek-v3.1-tp8, raw weights
-    {6, 4, 8, 44.579},  // deepseek-v3.1-tp8, raw weights
-    {12, 8, 8, 78.207},  // deepseek-v3.1-tp8, raw weights
-    {3, 1, 8, 15.802},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 2, 8, 25.523},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 4, 8, 45.72},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 8, 8, 81.582},  // deepseek-v3.1-tp8-bf16, packed weights
-    {14, 1, 8, 34.68},  // glm-4.5-air, packed weights
-    {15, 2, 8, 64.566},  // glm-4.5-air, packed weights
-    {15, 4, 8, 117.135},  // glm-4.5-air, packed weights
-    {15, 8, 8, 205.163},  // glm-4.5-air, packed weights
-    {20, 1, 8, 13.896},  // glm-5.2-tp8, packed weights
-    {23, 2, 8, 21.489},  // glm-5.2-tp8, packed weights
-    {23, 4, 8, 37.484},  // glm-5.2-tp8, packed weights
-    {22, 8, 8, 65.909},  // glm-5.2-tp8, packed weights
-    {18, 16, 16, 118.391},  // glm-5.2-tp8, packed weights
-    {19, 32, 32, 206.617},  // glm-5.2-tp8, packed weights
-    {24, 1, 8, 12.889},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {24, 2, 8, 20.751},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {24, 4, 8, 37.276},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {24, 8, 8, 66.169},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {25, 1, 8, 20.183},  // glm-5.2-tp8, packed weights, router inside
-    {25, 2, 8, 28.735},  // glm-5.2-tp8, packed weights, router inside
-    {25, 4, 8, 45.763},  // glm-5.2-tp8, packed weights, router inside
-    {25, 8, 8, 74.238},  // glm-5.2-tp8, packed weights, router inside
-    {21, 1, 8, 14.56},  // glm-5.2-tp8, raw weights
-    {21, 2, 8, 22.506},  // glm-5.2-tp8, raw weights
-    {21, 4, 8, 39.227},  // glm-5.2-tp8, raw weights
-    {21, 8, 8, 69.24},  // glm-5.2-tp8, raw weights
-    {17, 1, 8, 13.875},  // glm-5.2-tp8-bf16, packed weights
-    {16, 2, 8, 22.117},  // glm-5.2-tp8-bf16, packed weights
-    {16, 4, 8, 38.904},  // glm-5.2-tp8-bf16, packed weights
-    {16, 8, 8, 68.932},  // glm-5.2-tp8-bf16, packed weights
-    {26, 1, 8, 15.093},  // kimi-k2-tp8, packed weights
-    {26, 2, 8, 24.295},  // kimi-k2-tp8, packed weights
-    {26, 4, 8, 44.04},  // kimi-k2-tp8, packed weights
-    {26, 8, 8, 78.84},  // kimi-k2-tp8, packed weights
-    {28, 1, 8, 29.583},  // minimax-m2, packed weights
-    {28, 2, 8, 53.752},  // minimax-m2, packed weights
-    {27, 4, 8, 100.953},  // minimax-m2, packed weights
-    {27, 8, 8, 185.271},  // minimax-m2, packed weights
-    {29, 1, 8, 16.399},  // mixtral-8x7b-fp8-tp8, packed weights
-    {29, 2, 8, 22.97},  // mixtral-8x7b-fp8-tp8, packed weights
-    {29, 4, 8, 33.728},  // mixtral-8x7b-fp8-tp8, packed weights
-    {29, 8, 8, 43.355},  // mixtral-8x7b-fp8-tp8, packed weights
-    {30, 1, 8, 37.823},  // qwen3-235b-a22b, packed weights
-    {30, 2, 8, 69.86},  // qwen3-235b-a22b, packed weights
-    {31, 4, 8, 126.892},  // qwen3-235b-a22b, packed weights
-    {31, 8, 8, 222.195},  // qwen3-235b-a22b, packed weights
-    {33, 1, 8, 21.038},  // qwen3-235b-a22b-tp2, packed weights
-    {32, 2, 8, 36.922},  // qwen3-235b-a22b-tp2, packed weights
-    {32, 4, 8, 65.729},  // qwen3-235b-a22b-tp2, packed weights
-    {32, 8, 8, 114.49},  // qwen3-235b-a22b-tp2, packed weights
-    {34, 1, 8, 13.311},  // qwen3-235b-a22b-tp4, packed weights
-    {34, 2, 8, 21.204},  // qwen3-235b-a22b-tp4, packed weights
-    {34, 4, 8, 35.403},  // qwen3-235b-a22b-tp4, packed weights
-    {34, 8, 8, 60.683},  // qwen3-235b-a22b-tp4, packed weights
-    {35, 1, 8, 13.134},  // qwen3-30b-a3b, packed weights
-    {36, 2, 8, 21.765},  // qwen3-30b-a3b, packed weights
-    {36, 4, 8, 36.843},  // qwen3-30b-a3b, packed weights
-    {36, 8, 8, 61.63},  // qwen3-30b-a3b, packed weights
-    {37, 1, 8, 11.861},  // qwen3-next-80b-a3b, packed weights
-    {37, 2, 8, 18.532},  // qwen3-next-80b-a3b, packed weights
-    {38, 4, 8, 31.889},  // qwen3-next-80b-a3b, packed weights
-    {38, 8, 8, 57.928},  // qwen3-next-80b-a3b, packed weights
-    {43, 1, 8, 20.91},  // qwen3.5-122b, packed weights
-    {49, 2, 8, 36.745},  // qwen3.5-122b, packed weights
-    {46, 4, 8, 67.392},  // qwen3.5-122b, packed weights
-    {49, 8, 8, 123.439},  // qwen3.5-122b, packed weights
-    {41, 16, 16, 224.865},  // qwen3.5-122b, packed weights
-    {42, 32, 32, 402.832},  // qwen3.5-122b, packed weights
-    {44, 1, 8, 20.229},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {44, 2, 8, 36.442},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {44, 4, 8, 67.749},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {44, 8, 8, 124.136},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {48, 1, 8, 26.442},  // qwen3.5-122b, packed weights, router inside
-    {48, 2, 8, 43.605},  // qwen3.5-122b, packed weights, router inside
-    {48, 4, 8, 75.733},  // qwen3.5-122b, packed weights, router inside
-    {45, 8, 8, 132.628},  // qwen3.5-122b, packed weights, router inside
-    {47, 1, 8, 22.47},  // qwen3.5-122b, raw weights
-    {47, 2, 8, 39.233},  // qwen3.5-122b, raw weights
-    {47, 4, 8, 70.536},  // qwen3.5-122b, raw weights
-    {47, 8, 8, 128.3},  // qwen3.5-122b, raw weights
-    {39, 1, 8, 21.395},  // qwen3.5-122b-bf16, packed weights
-    {39, 2, 8, 37.819},  // qwen3.5-122b-bf16, packed weights
-    {39, 4, 8, 71.77},  // qwen3.5-122b-bf16, packed weights
-    {40, 8, 8, 132.335},  // qwen3.5-122b-bf16, packed weights
-    {56, 1, 8, 10.119},  // qwen3.5-35b, packed weights
-    {56, 2, 8, 15.404},  // qwen3.5-35b, packed weights
-    {66, 4, 8, 25.611},  // qwen3.5-35b, packed weights
-    {62, 8, 8, 44.618},  // qwen3.5-35b, packed weights
-    {53, 16, 16, 79.412},  // qwen3.5-35b, packed weights
-    {54, 32, 32, 132.249},  // qwen3.5-35b, packed weights
-    {57, 1, 8, 9.354},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {57, 2, 8, 14.577},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {55, 4, 8, 25.112},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {63, 8, 8, 44.416},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {59, 1, 8, 14.303},  // qwen3.5-35b, packed weights, router inside
-    {61, 2, 8, 20.066},  // qwen3.5-35b, packed weights, router inside
-    {61, 4, 8, 31.113},  // qwen3.5-35b, packed weights, router inside
-    {65, 8, 8, 50.761},  // qwen3.5-35b, packed weights, router inside
-    {58, 1, 8, 10.484},  // qwen3.5-35b, raw weights
-    {60, 2, 8, 15.602},  // qwen3.5-35b, raw weights
-    {64, 4, 8, 27.108},  // qwen3.5-35b, raw weights
-    {64, 8, 8, 47.42},  // qwen3.5-35b, raw weights
-    {51, 1, 8, 10.267},  // qwen3.5-35b-bf16, packed weights
-    {51, 2, 8, 15.616},  // qwen3.5-35b-bf16, packed weights
-    {50, 4, 8, 26.294},  // qwen3.5-35b-bf16, packed weights
-    {52, 8, 8, 46.411},  // qwen3.5-35b-bf16, packed weights
-    {67, 1, 8, 7.123},  // toy, packed weights
-    {67, 2, 8, 7.31},  // toy, packed weights
-    {67, 4, 8, 7.467},  // toy, packed weights
-    {67, 8, 8, 7.709},  // toy, packed weights
+    {8, 1, 8, 15.483},  // deepseek-v3.1-tp8, packed weights
+    {10, 2, 8, 24.652},  // deepseek-v3.1-tp8, packed weights
+    {10, 4, 8, 43.091},  // deepseek-v3.1-tp8, packed weights
+    {14, 8, 8, 76.582},  // deepseek-v3.1-tp8, packed weights
+    {5, 16, 16, 139.139},  // deepseek-v3.1-tp8, packed weights
+    {6, 32, 32, 239.013},  // deepseek-v3.1-tp8, packed weights
+    {9, 1, 8, 14.794},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {12, 2, 8, 24.012},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {12, 4, 8, 43.148},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {12, 8, 8, 76.822},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 1, 8, 23.023},  // deepseek-v3.1-tp8, packed weights, router inside
+    {11, 2, 8, 32.971},  // deepseek-v3.1-tp8, packed weights, router inside
+    {11, 4, 8, 52.403},  // deepseek-v3.1-tp8, packed weights, router inside
+    {11, 8, 8, 85.864},  // deepseek-v3.1-tp8, packed weights, router inside
+    {7, 1, 8, 15.826},  // deepseek-v3.1-tp8, raw weights
+    {7, 2, 8, 25.21},  // deepseek-v3.1-tp8, raw weights
+    {7, 4, 8, 44.579},  // deepseek-v3.1-tp8, raw weights
+    {13, 8, 8, 78.207},  // deepseek-v3.1-tp8, raw weights
+    {4, 1, 8, 15.712},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 2, 8, 24.39},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 4, 8, 43.698},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 8, 8, 79.73},  // deepseek-v3.1-tp8-bf16, packed weights
+    {15, 1, 8, 34.68},  // glm-4.5-air, packed weights
+    {16, 2, 8, 64.566},  // glm-4.5-air, packed weights
+    {16, 4, 8, 117.135},  // glm-4.5-air, packed weights
+    {16, 8, 8, 205.163},  // glm-4.5-air, packed weights
+    {21, 1, 8, 13.896},  // glm-5.2-tp8, packed weights
+    {24, 2, 8, 21.489},  // glm-5.2-tp8, packed weights
+    {24, 4, 8, 37.484},  // glm-5.2-tp8, packed weights
+    {23, 8, 8, 65.909},  // glm-5.2-tp8, packed weights
+    {19, 16, 16, 118.391},  // glm-5.2-tp8, packed weights
+    {20, 32, 32, 206.617},  // glm-5.2-tp8, packed weights
+    {25, 1, 8, 12.889},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {25, 2, 8, 20.751},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {25, 4, 8, 37.276},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {25, 8, 8, 66.169},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {26, 1, 8, 20.183},  // glm-5.2-tp8, packed weights, router inside
+    {26, 2, 8, 28.735},  // glm-5.2-tp8, packed weights, router inside
+    {26, 4, 8, 45.763},  // glm-5.2-tp8, packed weights, router inside
+    {26, 8, 8, 74.238},  // glm-5.2-tp8, packed weights, router inside
+    {22, 1, 8, 14.56},  // glm-5.2-tp8, raw weights
+    {22, 2, 8, 22.506},  // glm-5.2-tp8, raw weights
+    {22, 4, 8, 39.227},  // glm-5.2-tp8, raw weights
+    {22, 8, 8, 69.24},  // glm-5.2-tp8, raw weights
+    {18, 1, 8, 13.875},  // glm-5.2-tp8-bf16, packed weights
+    {17, 2, 8, 22.117},  // glm-5.2-tp8-bf16, packed weights
+    {17, 4, 8, 38.904},  // glm-5.2-tp8-bf16, packed weights
+    {17, 8, 8, 68.932},  // glm-5.2-tp8-bf16, packed weights
+    {27, 1, 8, 15.093},  // kimi-k2-tp8, packed weights
+    {27, 2, 8, 24.295},  // kimi-k2-tp8, packed weights
+    {27, 4, 8, 44.04},  // kimi-k2-tp8, packed weights
+    {27, 8, 8, 78.84},  // kimi-k2-tp8, packed weights
+    {29, 1, 8, 29.583},  // minimax-m2, packed weights
+    {29, 2, 8, 53.752},  // minimax-m2, packed weights
+    {28, 4, 8, 100.953},  // minimax-m2, packed weights
+    {28, 8, 8, 185.271},  // minimax-m2, packed weights
+    {30, 1, 8, 16.399},  // mixtral-8x7b-fp8-tp8, packed weights
+    {30, 2, 8, 22.97},  // mixtral-8x7b-fp8-tp8, packed weights
+    {30, 4, 8, 33.728},  // mixtral-8x7b-fp8-tp8, packed weights
+    {30, 8, 8, 43.355},  // mixtral-8x7b-fp8-tp8, packed weights
+    {31, 1, 8, 37.823},  // qwen3-235b-a22b, packed weights
+    {31, 2, 8, 69.86},  // qwen3-235b-a22b, packed weights
+    {32, 4, 8, 126.892},  // qwen3-235b-a22b, packed weights
+    {32, 8, 8, 222.195},  // qwen3-235b-a22b, packed weights
+    {34, 1, 8, 21.038},  // qwen3-235b-a22b-tp2, packed weights
+    {33, 2, 8, 36.922},  // qwen3-235b-a22b-tp2, packed weights
+    {33, 4, 8, 65.729},  // qwen3-235b-a22b-tp2, packed weights
+    {33, 8, 8, 114.49},  // qwen3-235b-a22b-tp2, packed weights
+    {35, 1, 8, 13.311},  // qwen3-235b-a22b-tp4, packed weights
+    {35, 2, 8, 21.204},  // qwen3-235b-a22b-tp4, packed weights
+    {35, 4, 8, 35.403},  // qwen3-235b-a22b-tp4, packed weights
+    {35, 8, 8, 60.683},  // qwen3-235b-a22b-tp4, packed weights
+    {36, 1, 8, 13.134},  // qwen3-30b-a3b, packed weights
+    {37, 2, 8, 21.765},  // qwen3-30b-a3b, packed weights
+    {37, 4, 8, 36.843},  // qwen3-30b-a3b, packed weights
+    {37, 8, 8, 61.63},  // qwen3-30b-a3b, packed weights
+    {38, 1, 8, 11.861},  // qwen3-next-80b-a3b, packed weights
+    {38, 2, 8, 18.532},  // qwen3-next-80b-a3b, packed weights
+    {39, 4, 8, 31.889},  // qwen3-next-80b-a3b, packed weights
+    {39, 8, 8, 57.928},  // qwen3-next-80b-a3b, packed weights
+    {44, 1, 8, 20.91},  // qwen3.5-122b, packed weights
+    {50, 2, 8, 36.745},  // qwen3.5-122b, packed weights
+    {47, 4, 8, 67.392},  // qwen3.5-122b, packed weights
+    {50, 8, 8, 123.439},  // qwen3.5-122b, packed weights
+    {42, 16, 16, 224.865},  // qwen3.5-122b, packed weights
+    {43, 32, 32, 402.832},  // qwen3.5-122b, packed weights
+    {45, 1, 8, 20.229},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {45, 2, 8, 36.442},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {45, 4, 8, 67.749},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {45, 8, 8, 124.136},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {49, 1, 8, 26.442},  // qwen3.5-122b, packed weights, router inside
+    {49, 2, 8, 43.605},  // qwen3.5-122b, packed weights, router inside
+    {49, 4, 8, 75.733},  // qwen3.5-122b, packed weights, router inside
+    {46, 8, 8, 132.628},  // qwen3.5-122b, packed weights, router inside
+    {48, 1, 8, 22.47},  // qwen3.5-122b, raw weights
+    {48, 2, 8, 39.233},  // qwen3.5-122b, raw weights
+    {48, 4, 8, 70.536},  // qwen3.5-122b, raw weights
+    {48, 8, 8, 128.3},  // qwen3.5-122b, raw weights
+    {40, 1, 8, 21.395},  // qwen3.5-122b-bf16, packed weights
+    {40, 2, 8, 37.819},  // qwen3.5-122b-bf16, packed weights
+    {40, 4, 8, 71.77},  // qwen3.5-122b-bf16, packed weights
+    {41, 8, 8, 132.335},  // qwen3.5-122b-bf16, packed weights
+    {57, 1, 8, 10.119},  // qwen3.5-35b, packed weights
+    {57, 2, 8, 15.404},  // qwen3.5-35b, packed weights
+    {67, 4, 8, 25.611},  // qwen3.5-35b, packed weights
+    {63, 8, 8, 44.618},  // qwen3.5-35b, packed weights
+    {54, 16, 16, 79.412},  // qwen3.5-35b, packed weights
+    {55, 32, 32, 132.249},  // qwen3.5-35b, packed weights
+    {58, 1, 8, 9.354},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {58, 2, 8, 14.577},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {56, 4, 8, 25.112},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {64, 8, 8, 44.416},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {60, 1, 8, 14.303},  // qwen3.5-35b, packed weights, router inside
+    {62, 2, 8, 20.066},  // qwen3.5-35b, packed weights, router inside
+    {62, 4, 8, 31.113},  // qwen3.5-35b, packed weights, router inside
+    {66, 8, 8, 50.761},  // qwen3.5-35b, packed weights, router inside
+    {59, 1, 8, 10.484},  // qwen3.5-35b, raw weights
+    {61, 2, 8, 15.602},  // qwen3.5-35b, raw weights
+    {65, 4, 8, 27.108},  // qwen3.5-35b, raw weights
+    {65, 8, 8, 47.42},  // qwen3.5-35b, raw weights
+    {52, 1, 8, 10.267},  // qwen3.5-35b-bf16, packed weights
+    {52, 2, 8, 15.616},  // qwen3.5-35b-bf16, packed weights
+    {51, 4, 8, 26.294},  // qwen3.5-35b-bf16, packed weights
+    {53, 8, 8, 46.411},  // qwen3.5-35b-bf16, packed weights
+    {68, 1, 8, 7.123},  // toy, packed weights
+    {68, 2, 8, 7.31},  // toy, packed weights
+    {68, 4, 8, 7.467},  // toy, packed weights
+    {68, 8, 8, 7.709},  // toy, packed weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }

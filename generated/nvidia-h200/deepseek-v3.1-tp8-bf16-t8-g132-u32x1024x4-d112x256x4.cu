@@ -1,6 +1,6 @@
-// shape deepseek-v3.1-tp8-bf16, up to 8 tokens, schedule g128-u32x1024x4-d56x256x2
-// rebuild: monomoe-gen render --model deepseek-v3.1-tp8-bf16 --token-tile 8 --schedule grid=128,g_up=32,k_up=1024,g_down=56,k_down=256,d_up=4,d_down=2
-// sources 4c1b4adab274bc69f695ba36493a3662058f998b085746bd41421e5be80e9d68
+// shape deepseek-v3.1-tp8-bf16, up to 8 tokens, schedule g132-u32x1024x4-d112x256x4
+// rebuild: monomoe-gen render --model deepseek-v3.1-tp8-bf16 --token-tile 8 --schedule grid=132,g_up=32,k_up=1024,g_down=112,k_down=256,d_up=4,d_down=4
+// sources f6f529f21a0b9999b8adb0ffa33a0e8c330c538c099862f416df5d467ca99586
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -409,14 +409,14 @@ enum : bool { kSharedGate = false };  // else they weigh 1
 constexpr float swiglu_limit() { return 0.0f; }  // of gate and up; 0: none
 }  // namespace shape
 
-namespace schedule {  // g128-u32x1024x4-d56x256x2
-constexpr u32 kGrid = 128;  // persistent CTAs, at most one per SM, all co-resident
+namespace schedule {  // g132-u32x1024x4-d112x256x4
+constexpr u32 kGrid = 132;  // persistent CTAs, at most one per SM, all co-resident
 constexpr u32 kGUp = 32;  // CTAs that share one expert's up-projection
 constexpr u32 kKUp = 1024;  // columns of one up stage
-constexpr u32 kGDown = 56;  // CTAs that share one expert's down-projection
+constexpr u32 kGDown = 112;  // CTAs that share one expert's down-projection
 constexpr u32 kKDown = 256;  // columns of one down stage
 constexpr u32 kDUp = 4;  // ring stages in flight during up
-constexpr u32 kDDown = 2;  // ring stages in flight during down
+constexpr u32 kDDown = 4;  // ring stages in flight during down
 constexpr u32 kTokenTile = 8;  // tokens one launch can take
 constexpr bool kRaw = false;  // weights as in the checkpoint, else packed
 enum : bool {  // not constants: those leave symbols in every cubin
@@ -439,7 +439,7 @@ constexpr u32 kRowPad = 8;  // values; keeps 16-byte operand loads of eight rows
 constexpr u32 kColumns = 8;  // of an MMA: the tokens it multiplies at a time
 constexpr u32 kTokenTiles = kTokenTile / kColumns;
 constexpr u32 kHSlots = 8;
-constexpr u32 kSlotWarps = 4;
+constexpr u32 kSlotWarps = 2;
 constexpr bool kXInShared = true;
 
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
@@ -2751,7 +2751,7 @@ MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Trace
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
-monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d56x256x2(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
+monomoe_deepseek_v3_1_tp8_bf16_t8_g132_u32x1024x4_d112x256x4(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens, u64 wait_limit_ns
 ) {
     const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens, wait_limit_ns,
