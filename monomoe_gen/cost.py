@@ -25,7 +25,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from monomoe_gen.schedule import MMA_WARPS, KernelSpec, Schedule
+from monomoe_gen.schedule import MMA_WARPS, ROW_TILE, KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
 
 Array = NDArray[np.float64]
@@ -63,6 +63,9 @@ class Constants:
         0.093, "the producer opens a stage; set: 177 cycles between requests in a trace"
     )
     copy_us: float = _constant(0.105, "each bulk copy of a stage; fitted")
+    row_us: float = _constant(
+        0.022, "each copy of one row, of raw weights; fitted to the raw ones of four shapes"
+    )
     publish_us: float = _constant(
         0.33, "an epilogue warp sums and publishes h of one row tile; fitted, 0.23 in a trace"
     )
@@ -99,8 +102,7 @@ class Estimate:
 def estimate(spec: KernelSpec, tokens: int, constants: Constants = H200) -> Estimate:
     """Predicts one cold launch of `tokens` tokens with uniform routing.
 
-    The schedule keeps the rules of `space`. Calibrated for 1 to 8 tokens and packed weights; of raw
-    ones, each row is a copy of its own, which is not counted.
+    The schedule keeps the rules of `space`. Calibrated for 1 to 8 tokens.
     """
     c, p, shape, schedule = constants, spec.geometry, spec.shape, spec.schedule
     active, probability = active_experts(shape, tokens)
@@ -114,8 +116,8 @@ def estimate(spec: KernelSpec, tokens: int, constants: Constants = H200) -> Esti
     down_load = p.stage_bytes_down * schedule.grid / c.bandwidth
     up_mma = _mma_us(c, p.stage_blocks_up)
     down_mma = _mma_us(c, p.stage_blocks_down)
-    down_copies = p.tiles_down if p.stages_per_expert_down > 1 else p.experts_per_stage_down
-    up_request = _request_us(c, p.stage_bytes_up, schedule.d_up, p.tiles_up, up_load, up_mma)
+    up_copies, down_copies = _copies_us(c, spec)
+    up_request = _request_us(c, p.stage_bytes_up, schedule.d_up, up_copies, up_load, up_mma)
     down_request = _request_us(
         c, p.stage_bytes_down, schedule.d_down, down_copies, down_load, down_mma
     )
@@ -154,8 +156,25 @@ def _mma_us(c: Constants, blocks: int) -> float:
     return c.stage_us + c.block_us * math.ceil(blocks / MMA_WARPS)
 
 
+def _copies_us(c: Constants, spec: KernelSpec) -> tuple[float, float]:
+    """The copies of an up stage and of a down stage.
+
+    Packed weights are copied by the tile, and all tiles at once where a stage has whole rows. Raw
+    ones are copied by the row; where a stage has whole rows, all gate rows at once, all up rows,
+    and all rows of an expert.
+    """
+    p = spec.geometry
+    whole_up, whole_down = p.stages_per_unit_up == 1, p.stages_per_expert_down == 1
+    down = c.copy_us * (p.experts_per_stage_down if whole_down else p.tiles_down)
+    if spec.layout == "packed":
+        return c.copy_us * p.tiles_up, down
+    rows_up, rows_down = ROW_TILE * p.tiles_up, ROW_TILE * p.tiles_down
+    up = c.copy_us * 2 if whole_up else c.row_us * rows_up
+    return up, down if whole_down else c.row_us * rows_down
+
+
 def _request_us(
-    c: Constants, stage_bytes: int, depth: int, copies: int, load_us: float, mma_us: float
+    c: Constants, stage_bytes: int, depth: int, copies_us: float, load_us: float, mma_us: float
 ) -> float:
     """Least time between two requests of a CTA's producer.
 
@@ -163,7 +182,7 @@ def _request_us(
     and multiplied, and only as many are on their way as the kernel allows.
     """
     loading = min(depth, max(1, MAX_OUTSTANDING // stage_bytes))
-    return max(c.issue_us + c.copy_us * copies, load_us / loading, (load_us + mma_us) / depth)
+    return max(c.issue_us + copies_us, load_us / loading, (load_us + mma_us) / depth)
 
 
 def _norm(order: float, *bounds: Array) -> Array:

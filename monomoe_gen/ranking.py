@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monomoe_gen.cost import TOP, estimate
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.tuning_db import Record
 from monomoe_gen.variant import USUAL, Variant
@@ -74,11 +74,15 @@ def medians(
 
 
 def agreement(
-    shape: Shape, tokens: int, token_tile: int, measured: Mapping[Schedule, float]
+    shape: Shape,
+    tokens: int,
+    token_tile: int,
+    measured: Mapping[Schedule, float],
+    variant: Variant = USUAL,
 ) -> Agreement:
     """Compares predictions with ``measured`` medians, of which there is at least one."""
     us = np.array(list(measured.values()))
-    specs = (KernelSpec(shape, schedule, token_tile) for schedule in measured)
+    specs = (variant.spec(shape, schedule, token_tile) for schedule in measured)
     predicted = np.array([estimate(spec, tokens).us for spec in specs])
     near = us <= 1.15 * us.min()
     logs = np.log(predicted / us)

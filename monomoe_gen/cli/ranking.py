@@ -10,6 +10,7 @@ import click
 
 from monomoe_gen.cli.options import (
     device_option,
+    layout_option,
     model_option,
     token_tile_option,
     tokens_option,
@@ -18,9 +19,10 @@ from monomoe_gen.cli.output import format_option, print_rows, say
 from monomoe_gen.cli.records import counting_times
 from monomoe_gen.device import Device
 from monomoe_gen.errors import MonomoeError
-from monomoe_gen.schedule import KernelSpec
+from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.space import feasible
+from monomoe_gen.variant import Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.tuning_db import Record
@@ -33,6 +35,7 @@ AGREEMENT = dict.fromkeys(("spearman", "near_best", "ratio", "error", "regret"),
 @model_option()
 @tokens_option
 @token_tile_option
+@layout_option
 @click.option(
     "--top", type=click.IntRange(1), default=10, show_default=True, help="Schedules to print."
 )
@@ -47,6 +50,7 @@ def rank(
     shape: Shape,
     tokens: tuple[int, ...],
     token_tile: int,
+    layout: Layout,
     top: int,
     recorded: bool,
     device: Device,
@@ -60,38 +64,41 @@ def rank(
     """
     if max(tokens) > token_tile:
         raise click.UsageError(f"{max(tokens)} tokens need a larger --token-tile")
-    records = _records(shape, device, tokens, token_tile)
+    variant = Variant(layout)
+    records = _records(shape, device, tokens, token_tile, variant)
     if recorded:
-        print_rows(_agreement(shape, tokens, token_tile, records), form, AGREEMENT)
+        print_rows(_agreement(shape, tokens, token_tile, variant, records), form, AGREEMENT)
     else:
-        print_rows(_ranked(shape, tokens, token_tile, top, device, records), form, US)
+        print_rows(_ranked(shape, tokens, token_tile, variant, top, device, records), form, US)
 
 
 def _records(
-    shape: Shape, device: Device, tokens: tuple[int, ...], token_tile: int
+    shape: Shape, device: Device, tokens: tuple[int, ...], token_tile: int, variant: Variant
 ) -> Sequence[Record]:
     """Those that count; says how many do not."""
     from monomoe_gen import tuning_db
     from monomoe_gen.present import Present
 
     records = tuning_db.read(tuning_db.database_path(device.slug, shape.name))
-    return counting_times(shape.name, Present(shape), records, tokens, token_tile)
+    present = Present(shape)
+    return counting_times(shape.name, present, records, tokens, token_tile, variant=variant)
 
 
 def _ranked(
     shape: Shape,
     tokens: tuple[int, ...],
     token_tile: int,
+    variant: Variant,
     top: int,
     device: Device,
     records: Sequence[Record],
 ) -> list[dict[str, Any]]:
     from monomoe_gen import cost, ranking
 
-    specs = [KernelSpec(shape, s, token_tile) for s in feasible(shape, device, token_tile)]
+    specs = [variant.spec(shape, s, token_tile) for s in feasible(shape, device, token_tile)]
     rows = []
     for n in tokens:
-        measured = ranking.medians(records, n, token_tile)
+        measured = ranking.medians(records, n, token_tile, variant=variant)
         for place, (spec, predicted) in enumerate(cost.ranked(specs, n)[:top], start=1):
             rows.append(
                 {
@@ -111,15 +118,19 @@ def _ranked(
 
 
 def _agreement(
-    shape: Shape, tokens: tuple[int, ...], token_tile: int, records: Sequence[Record]
+    shape: Shape,
+    tokens: tuple[int, ...],
+    token_tile: int,
+    variant: Variant,
+    records: Sequence[Record],
 ) -> list[dict[str, Any]]:
     from monomoe_gen import ranking
 
     rows = []
     for n in tokens:
-        measured = ranking.medians(records, n, token_tile)
+        measured = ranking.medians(records, n, token_tile, variant=variant)
         if measured:
-            row = ranking.agreement(shape, n, token_tile, measured)
+            row = ranking.agreement(shape, n, token_tile, measured, variant)
             rows.append({"model": shape.name, **asdict(row)})
     if not rows:
         raise MonomoeError(

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from monomoe_gen.cli.output import say
+from monomoe_gen.variant import USUAL, Variant
 
 if TYPE_CHECKING:
     from monomoe_gen.present import Present
@@ -19,11 +20,12 @@ def counting_times(
     tokens: Container[int],
     token_tile: int,
     routing: str = "uniform",
+    variant: Variant = USUAL,
 ) -> tuple[Record, ...]:
     """The timed ones that count (`Present.newest`); says of ``about`` what is left out."""
     from monomoe_gen.ranking import timed
 
-    newest = present.newest(timed(records, tokens, token_tile, routing))
+    newest = present.newest(timed(records, tokens, token_tile, routing, variant))
     if newest.remark:
         say(f"{about}: {newest.remark}")
     return newest.records
