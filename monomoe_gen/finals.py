@@ -19,40 +19,52 @@ from monomoe_gen.schedule import Schedule
 FINALISTS, ROUNDS = 4, 3  # of each token count, and how often each is timed
 QUICK_FINALISTS, QUICK_ROUNDS = 2, 1  # of a run that tries the winners of other kernels only
 
+Place = tuple[Schedule, int]  # and the token count
+
 
 def finals(campaign: Campaign, stop: threading.Event) -> None:
     """Measures the finalists in turns until all of them have final records, or ``stop``.
 
     One that fails makes room for the next, which is measured beside the one that leads so far.
     Before anything is timed, every token count that a finalist takes is validated, whether it is
-    tuned for or not. After ``stop`` what has been through a round is kept.
+    tuned for or not. After ``stop`` whole rounds are kept, and their finalists stay due.
     """
     quick = campaign.plan.from_winners
+    count, rounds = (QUICK_FINALISTS, QUICK_ROUNDS) if quick else (FINALISTS, ROUNDS)
+    times = rounds * campaign.plan.final_effort.replays
+    done: set[Place] = set()
     while not stop.is_set():
-        due = _due(campaign.ledger, QUICK_FINALISTS if quick else FINALISTS)
+        due = _due(campaign.ledger, count, times) - done
         if not due:
             return
-        _measure(campaign, due, stop)
+        done |= due
+        _measure(campaign, _with_leaders(campaign.ledger, due, times), rounds, stop)
 
 
-def _due(ledger: Ledger, count: int) -> dict[Schedule, tuple[int, ...]]:
-    """The finalists without final records, and those who lead at the same token counts."""
+def _due(ledger: Ledger, count: int, times: int) -> set[Place]:
+    """Where finalists were timed less often than ``times``."""
     finalists = ledger.finalists(count)
-    due = {(s, n) for s, tokens in finalists.items() for n in tokens if not ledger.final(s, n)}
-    if not due:
-        return {}
-    leading = {n: Schedule.from_dict(w.record.schedule) for n, w in ledger.winners().items()}
-    due |= {(s, n) for n, s in leading.items() if any(n == m for _, m in due)}
-    schedules = dict.fromkeys((*finalists, *leading.values()))
-    wanted = {s: tuple(n for n in ledger.tokens if (s, n) in due) for s in schedules}
-    return {s: tokens for s, tokens in wanted.items() if tokens}
+    return {(s, n) for s, tokens in finalists.items() for n in tokens if ledger.final(s, n) < times}
+
+
+def _with_leaders(ledger: Ledger, due: set[Place], times: int) -> dict[Schedule, tuple[int, ...]]:
+    """``due`` and who leads at the same token counts, unless that was timed more often."""
+    leading = [(Schedule.from_dict(w.record.schedule), n) for n, w in ledger.winners().items()]
+    counts = {n for _, n in due}
+    beside = {(s, n) for s, n in leading if n in counts and ledger.final(s, n) <= times}
+    found: dict[Schedule, list[int]] = {}
+    for schedule, n in sorted(due | beside, key=lambda place: (place[1], place[0])):
+        found.setdefault(schedule, []).append(n)
+    return {schedule: tuple(tokens) for schedule, tokens in found.items()}
 
 
 def _measure(
-    campaign: Campaign, finalists: dict[Schedule, tuple[int, ...]], stop: threading.Event
+    campaign: Campaign,
+    finalists: dict[Schedule, tuple[int, ...]],
+    rounds: int,
+    stop: threading.Event,
 ) -> None:
-    rounds_each = QUICK_ROUNDS if campaign.plan.from_winners else ROUNDS
-    total = len(finalists) * (1 + rounds_each)
+    total = len(finalists) * (1 + rounds)
     done = 0
 
     def step() -> bool:
@@ -77,10 +89,13 @@ def _measure(
             return
     routings = tuple(campaign.plan.weights) or (campaign.plan.routing,)
     timed: dict[tuple[Schedule, int, str], list[Cell]] = {}
-    for i in range(rounds_each):
+    whole = 0  # rounds
+    for i in range(rounds):
         if i:
             campaign.sandbox.renew()
-        for schedule, (subject, _cells) in list(valid.items()):
+        left = list(valid.items())
+        while left:
+            schedule, (subject, _cells) = left.pop(0)
             for routing in routings:
                 cells = campaign.measure(
                     subject,
@@ -97,14 +112,18 @@ def _measure(
                     timed.setdefault((schedule, cell.tokens, routing), []).append(cell)
             if not step():
                 break
+        whole += not left
         if stop.is_set():
             break
-    for (schedule, n, routing), rounds in timed.items():
-        if schedule in valid:
+    ledger, replays = campaign.ledger, campaign.plan.final_effort.replays
+    better = {(s, n) for s, n, _ in timed if ledger.final(s, n) > whole * replays}
+    for (schedule, n, routing), found in timed.items():
+        if whole and schedule in valid and (schedule, n) not in better:
             subject, errors = valid[schedule]
-            pooled, env = _pool(rounds), campaign.env
-            campaign.ledger.add(subject.success(pooled, errors[n], routing, "final", env))
-    campaign.report("final", total, total)
+            pooled, env = _pool(found[:whole]), campaign.env
+            ledger.add(subject.success(pooled, errors[n], routing, "final", env))
+    if not stop.is_set():
+        campaign.report("final", total, total)
 
 
 def _pool(cells: Sequence[Cell]) -> Cell:

@@ -24,7 +24,8 @@ class Ledger:
     A record counts as long as its sources are what the templates render today. ``path`` is the
     database that `add` appends to; None keeps records in memory only. Several threads may add
     records and ask for times and the best. With ``weights`` of several routings, finalists have
-    records of the others too, and they all decide who wins.
+    records of the others too, and they all decide who wins. ``dispatched`` is who serves each token
+    count so far.
     """
 
     shape: Shape
@@ -34,8 +35,8 @@ class Ledger:
     path: Path | None
     variant: Variant = USUAL
     weights: Mapping[str, float] = field(default_factory=dict)
+    dispatched: Mapping[int, Schedule] = field(default_factory=dict)
     stale: list[Record] = field(default_factory=list)
-    _stale_beside: list[Record] = field(default_factory=list)
     _records: list[Record] = field(default_factory=list)
     _beside: dict[tuple[Schedule, int, str], Record] = field(default_factory=dict)
     _latest: dict[tuple[Schedule, int], Record] = field(default_factory=dict)
@@ -56,8 +57,6 @@ class Ledger:
                     self._note(schedule, record)
                 elif record.routing == self.routing:
                     self.stale.append(record)
-                else:
-                    self._stale_beside.append(record)
 
     def add(self, record: Record) -> None:
         """Appends a record to the database and counts it."""
@@ -80,12 +79,13 @@ class Ledger:
     def record(self, schedule: Schedule, tokens: int) -> Record | None:
         return self._latest.get((schedule, tokens))
 
-    def final(self, schedule: Schedule, tokens: int) -> bool:
-        """Whether ``schedule`` has been a finalist, under all routings that decide."""
-        own = self.record(schedule, tokens)
-        others = (r for r in self.weights if r != self.routing)
-        beside = all((schedule, tokens, routing) in self._beside for routing in others)
-        return own is not None and own.stage == "final" and beside
+    def final(self, schedule: Schedule, tokens: int) -> int:
+        """Samples of ``schedule`` as a finalist, the fewest of the routings that decide."""
+        others = [r for r in self.weights if r != self.routing]
+        beside = [self._beside.get((schedule, tokens, routing)) for routing in others]
+        found = [self.record(schedule, tokens), *beside]
+        times = [r.time_us.n if r and r.stage == "final" and r.time_us else 0 for r in found]
+        return min(times)
 
     def missing(self, schedule: Schedule) -> tuple[int, ...]:
         """Token counts without a record of ``schedule``; none if it is known to fail."""
@@ -148,28 +148,20 @@ class Ledger:
         every = [*self.stale, *filter(counts, self._records), *self._beside.values()]
         return winners(every, self.routing, self.present.has, self.variant, self.weights)
 
-    @cached_property
-    def former(self) -> dict[int, Schedule]:
-        """Who won each token count under older sources, as far as they were measured."""
-        every = [*self.stale, *self._stale_beside]
-        found = winners(every, self.routing, variant=self.variant, weights=self.weights)
-        return {n: Schedule.from_dict(w.record.schedule) for n, w in found.items()}
-
     def finalists(self, count: int) -> dict[Schedule, tuple[int, ...]]:
         """The ``count`` fastest schedules of each token count, each with the counts it leads at.
 
         They are ranked by their screening times alone. A final time replaces a lucky screening
         time by an honest one; ranking the two together would put one lucky candidate after
-        another in the place of those already measured well. Who won under older sources is one
-        more of them: screening sees neither other routings nor other processes, in which it won.
+        another in the place of those already measured well. The dispatched kernel is one more of
+        them: screening sees neither the other routings nor the other processes in which it won.
         """
         chosen: dict[Schedule, list[int]] = {}
         eligible = [s for s in self.schedules() if self.values(s)]
         for n in self.tokens:
             ranked = sorted(eligible, key=lambda s: self._screening_time(s, n))[:count]
-            former = self.former.get(n)
-            defends = [former] if former in eligible and former not in ranked else []
-            for schedule in (*ranked, *defends):
+            held = self.dispatched.get(n)
+            for schedule in (*ranked, *([held] if held in eligible and held not in ranked else [])):
                 chosen.setdefault(schedule, []).append(n)
         return {schedule: tuple(tokens) for schedule, tokens in chosen.items()}
 

@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
-from monomoe_gen import cost, jobs, tuning_db
+from monomoe_gen import cost, dispatch, jobs, tuning_db
 from monomoe_gen.campaign import Campaign, Failure, Plan, Progress, Report
 from monomoe_gen.cards import share, spread
 from monomoe_gen.confirm import confirm
 from monomoe_gen.device import Device
 from monomoe_gen.emit import emit
+from monomoe_gen.errors import DatabaseError
 from monomoe_gen.finals import finals
 from monomoe_gen.interrupt import stop_on_interrupt
 from monomoe_gen.jobs import Subject
@@ -67,6 +68,7 @@ def tune(
         refuter = make_refuter(shape, tuple(plan.tokens), tile, *options)
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
     ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.variant, plan.weights)
+    ledger.dispatched = _dispatched(plan, device)
     if not plan.fresh:
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)
@@ -148,13 +150,31 @@ def tune(
 
 
 def _incumbents(ledger: Ledger, count: int = INCUMBENTS) -> list[Schedule]:
-    """Who won under older sources, and the fastest of each token count: good places to start."""
+    """Who is dispatched, and who was fastest under older sources: good places to start."""
     timed = [(r.time_us.median, r) for r in ledger.stale if r.time_us]
-    best = list(ledger.former.values())
+    best = list(ledger.dispatched.values())
     for n in sorted({r.tokens for r in ledger.stale}):
         ranked = sorted((t, Schedule.from_dict(r.schedule)) for t, r in timed if r.tokens == n)
         best += [s for _, s in dict.fromkeys(ranked)][:count]
     return list(dict.fromkeys(best))
+
+
+def _dispatched(plan: Plan, device: Device) -> dict[int, Schedule]:
+    """Who serves the plan's token counts in the table so far, as exact entries."""
+    try:
+        table = dispatch.load(plan.folder or dispatch.table_folder(device.slug))
+    except DatabaseError:
+        return {}
+    kernels = {
+        entry.tuned_at: table.kernel(entry)
+        for entry in table.entries
+        if (entry.model, entry.variant) == (plan.shape.name, plan.variant)
+    }
+    return {
+        n: kernels[n].schedule
+        for n in plan.tokens
+        if n in kernels and kernels[n].token_tile == plan.token_tile
+    }
 
 
 def _in_turns(*lists: Sequence[Schedule]) -> list[Schedule]:

@@ -33,7 +33,7 @@ from monomoe_gen.protocol import (
 from monomoe_gen.sandbox import Limits, Sandbox
 from monomoe_gen.schedule import LAYOUTS, ROUTERS, KernelSpec, Schedule
 from monomoe_gen.shapes import load_shape
-from monomoe_gen.tuning_db import Record, Time
+from monomoe_gen.tuning_db import Record
 from monomoe_gen.variant import USUAL, Variant
 
 H200 = KNOWN["nvidia-h200"]
@@ -310,20 +310,23 @@ def test_a_finalist_that_was_fast_in_one_process_only_loses(bench: Bench) -> Non
     assert rounds == [2, 3], "each later round of finals has a process of its own"
 
 
-def test_who_won_under_older_sources_is_a_finalist(bench: Bench) -> None:
-    """It won by final times; screening puts it behind four others."""
-    bench.tune()
-    slow = SCHEDULES[7]
-    mine = [r for r in bench.records() if Schedule.from_dict(r.schedule) == slow and r.tokens == 8]
-    won = dataclasses.replace(mine[-1], stage="final", time_us=Time(1.0, 1.0, 1.0, 600))
-    tuning_db.append(tuning_db.database_path(H200.slug, SHAPE.name, bench.database), won)
+def test_the_dispatched_kernel_is_a_finalist(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Screening puts it behind four others once the sources have changed."""
+    held, usual = SCHEDULES[7], made_up_us
+    times = {(held, 8): 1.0}
+    monkeypatch.setitem(globals(), "made_up_us", lambda s, n: times.get((s, n), 0) or usual(s, n))
+    assert best(bench.tune()) == {**WINNERS, 8: held}
+    times.clear()
     (bench.templates / "monomoe.cu.j2").write_text("// newer\n" + FILES["monomoe.cu.j2"])
     bench.gpu.requests.clear()
     assert best(bench.tune(prune=None)) == WINNERS
-    assert slow in bench.gpu.measured()[:4], "who won is tried first"
+    assert held in bench.gpu.measured()[:4], "who is dispatched is tried first"
     requests = bench.gpu.requests
-    timed = {r.tokens for s, r in requests if s == slow and r.timed and not r.validate}
+    timed = {r.tokens for s, r in requests if s == held and r.timed and not r.validate}
     assert timed == {(8,)}, "and timed again beside the four fastest, where it won"
+    bench.gpu.requests.clear()
+    (bench.folder / "dispatch.json").unlink()
+    assert best(bench.tune(prune=None)) == WINNERS and not bench.gpu.requests
 
 
 def test_a_late_finalist_is_timed_beside_the_one_that_leads(bench: Bench) -> None:
@@ -514,8 +517,13 @@ def test_ctrl_c_ends_after_the_candidate_and_the_next_run_continues(bench: Bench
     assert bench.tune().known == 3
 
 
-def test_ctrl_c_among_the_finals_keeps_what_was_timed(bench: Bench) -> None:
-    bench.tune(prune=None)
+def test_ctrl_c_among_the_finals_keeps_whole_rounds_and_the_next_run_times_all(
+    bench: Bench,
+) -> None:
+    """One round is one process, in which a kernel may be fast by luck."""
+    bench.gpu.slower = {(FOR_EIGHT, n): 1.5 for n in (4, 8)}
+    fair = best(bench.tune(prune=None))
+    assert FOR_EIGHT not in fair.values()
     gates = sum(not r.timed for _, r in bench.gpu.requests)
 
     def press(count: int) -> None:
@@ -523,16 +531,38 @@ def test_ctrl_c_among_the_finals_keeps_what_was_timed(bench: Bench) -> None:
             signal.raise_signal(signal.SIGINT)
 
     bench.gpu.requests.clear()
+    bench.gpu.workers = 0
     bench.gpu.on_request = press
     before = len(bench.records())
     report = bench.tune(fresh=True, prune=None)
     assert report.interrupted and report.emission is None
     kept = [r.time_us for r in bench.records()[before:] if r.stage == "final"]
-    assert {time.n for time in kept if time} == {200, 400}
+    assert {time.n for time in kept if time} == {200} and bench.progress[-1].stage == "final"
+    assert bench.progress[-1].done < bench.progress[-1].total
     bench.gpu.on_request = lambda count: None
-    bench.gpu.requests.clear()
-    assert best(bench.tune(prune=None)) == WINNERS
-    assert all(r.validate and r.timed for _, r in bench.gpu.requests), "only confirmed"
+    bench.gpu.workers = 0
+    assert best(bench.tune(prune=None)) == fair
+    last = {(r.tokens, str(r.schedule)): r for r in bench.records() if r.stage == "final"}
+    assert {r.time_us.n for r in last.values() if r.time_us} == {600}
+
+
+def test_quick_finals_leave_better_ones_alone(bench: Bench) -> None:
+    raw = Variant("raw")
+    bench.tune()
+    bench.tune(variant=raw)
+    entries = dispatch.load(bench.folder).entries
+    path = tuning_db.database_path(H200.slug, SHAPE.name, bench.database)
+    lines = path.read_text().splitlines(keepends=True)
+    second = SCHEDULES[4]
+    lost = {
+        n
+        for n, r in enumerate(bench.records(), 1)
+        if Schedule.from_dict(r.schedule) == second and (r.stage, r.layout) == ("final", "raw")
+    }
+    assert lost
+    path.write_text("".join(line for n, line in enumerate(lines) if n not in lost))
+    bench.tune(variant=raw, from_winners=2)
+    assert dispatch.load(bench.folder).entries == entries, "confirmed, of 600 replays"
 
 
 def test_ctrl_c_twice_aborts(bench: Bench) -> None:
