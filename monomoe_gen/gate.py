@@ -124,8 +124,7 @@ def check(
                 left = f"undecided when {over}"
                 break
             _judge(cells, plan)
-        else:
-            _settle_unchanged(cells, plan.cap)
+        _settle_unchanged(cells, plan.delta)
     except EnvironmentProblem as problem:
         for cell in undecided(cells):
             cell.close(Verdict.ENVIRONMENT, str(problem))
@@ -201,15 +200,17 @@ def _settle_untimed(cells: Iterable[State]) -> None:
             cell.close(Verdict.INCONCLUSIVE, f"{reason}, and no recorded ratio to compare with")
 
 
-def _settle_unchanged(cells: Iterable[State], processes: int) -> None:
-    """Closes the cells whose binary is the baseline's and was not shown to be slower.
+def _settle_unchanged(cells: Iterable[State], delta: float) -> None:
+    """Closes the cells whose binary is the baseline's and seems not to be slower by ``delta``.
 
     There is no change to accept or refuse, only a GPU that may have become slower. A ratio to the
     floor differs by some per cent between processes and cards, also where nothing has happened.
     """
     for cell in undecided(cells):
-        if cell.pair.unchanged and cell.judgement:
-            cell.close(Verdict.OK, f"unchanged, not shown to be slower in {processes} processes")
+        found = cell.judgement
+        if cell.pair.unchanged and found and found.effect < delta and found.processes > 1:
+            seen = f"not seen to be slower in {found.processes} processes"
+            cell.close(Verdict.OK, f"unchanged, {seen}")
 
 
 def _judge(cells: Iterable[State], plan: Plan) -> None:
