@@ -16,8 +16,8 @@ from monomoe_gen.variant import Variant
 class Newest:
     """The records that count, in their order.
 
-    ``left_out`` is how many others there are, of older sources. At the token counts ``older`` no
-    record is of the present sources, and so all of them count.
+    ``left_out`` is how many others there are, of older sources. At the token counts ``older`` few
+    or none are of the present sources, and so all of them count.
     """
 
     records: tuple[Record, ...]
@@ -33,7 +33,7 @@ class Newest:
         if self.older:
             tokens = ", ".join(map(str, self.older))
             parts.append(
-                f"older times count at {tokens} tokens, where the present sources have none"
+                f"older times count at {tokens} tokens, where the present sources have few or none"
             )
         return "; ".join(parts)
 
@@ -57,10 +57,17 @@ class Present:
         spec = Variant.of(record).spec(self.shape, schedule, record.token_tile)
         return record.sources_hash == self.sources_hash(spec)
 
-    def newest(self, records: Iterable[Record]) -> Newest:
-        """At each token count the records of the present sources; all of them if there are none."""
+    def newest(self, records: Iterable[Record], least: int = 1) -> Newest:
+        """At each token count the records of the present sources; all of them if those are few.
+
+        Few is less than ``least`` schedules.
+        """
         every = [(record, self.has(record)) for record in records]
-        known = {record.tokens for record, now in every if now}
+        found: dict[int, set[Schedule]] = {}
+        for record, now in every:
+            if now:
+                found.setdefault(record.tokens, set()).add(Schedule.from_dict(record.schedule))
+        known = {tokens for tokens, schedules in found.items() if len(schedules) >= least}
         kept = tuple(r for r, now in every if now or r.tokens not in known)
         older = sorted({r.tokens for r in kept} - known)
         return Newest(kept, len(every) - len(kept), tuple(older))

@@ -30,6 +30,7 @@ FORMAT = 1
 FILE = "search-study.json"
 USUAL = tuple(name for name in samplers.SAMPLERS if name != "gp")  # gp takes minutes
 SEEDS, TRIALS = 20, 128
+LEAST = 2 * samplers.STARTUP_TRIALS  # schedules that say anything
 STARTS = ("cost model", "nothing")
 
 Times = Mapping[Schedule, Mapping[int, float]]
@@ -107,7 +108,7 @@ def study(
     Raises:
         MonomoeError: too few schedules to say anything.
     """
-    if len(times) < 2 * samplers.STARTUP_TRIALS:
+    if len(times) < LEAST:
         raise MonomoeError(
             f"{len(times)} schedules of {shape.name} are recorded at all these token counts, a "
             f"study needs {2 * samplers.STARTUP_TRIALS}; run `monomoe-gen tune --model "

@@ -53,8 +53,14 @@ def test_older_times_count_only_where_there_are_no_others() -> None:
     assert medians(found.records, 8, 8) == {A: 50.0}
     assert found.remark == (
         "times of older sources left out: 3; "
-        "older times count at 8 tokens, where the present sources have none"
+        "older times count at 8 tokens, where the present sources have few or none"
     )
+
+
+def test_older_times_count_where_others_are_too_few() -> None:
+    records = [record(C, 1, 9.0), today(A, 1, 12.0), today(A, 1, 12.5), today(B, 1, 13.0)]
+    assert Present(TOY).newest(records, 2) == Newest(tuple(records[1:]), 1, ())
+    assert Present(TOY).newest(records, 3) == Newest(tuple(records), 0, (1,))
 
 
 def test_there_is_nothing_to_say_about_present_sources_alone() -> None:

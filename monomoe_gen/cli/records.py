@@ -21,11 +21,12 @@ def counting_times(
     token_tile: int,
     routing: str = "uniform",
     variant: Variant = USUAL,
+    least: int = 1,
 ) -> tuple[Record, ...]:
     """The timed ones that count (`Present.newest`); says of ``about`` what is left out."""
     from monomoe_gen.ranking import timed
 
-    newest = present.newest(timed(records, tokens, token_tile, routing, variant))
+    newest = present.newest(timed(records, tokens, token_tile, routing, variant), least)
     if newest.remark:
         say(f"{about}: {newest.remark}")
     return newest.records

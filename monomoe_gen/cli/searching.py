@@ -56,7 +56,7 @@ def search_study(
     Searches the records as `tune` would search the GPU and prints by how many per cent the best
     schedule found is slower than the best recorded one, after n trials: the mean over token counts
     and seeds, and the worst seed at the end. As good as the records: an exhaustive run tells most.
-    Times of older sources count only at token counts where the present ones have none.
+    Times of older sources count only at token counts where the present ones have too few.
     """
     from monomoe_gen import search_study as studies
     from monomoe_gen import tuning_db
@@ -66,7 +66,8 @@ def search_study(
     if max(tokens) > TILE:
         raise click.UsageError(f"records of more than {TILE} tokens are not studied")
     records = tuning_db.read(tuning_db.database_path(device.slug, shape.name))
-    counting = counting_times(shape.name, Present(shape), records, tokens, TILE)
+    present, least = Present(shape), studies.LEAST
+    counting = counting_times(shape.name, present, records, tokens, TILE, least=least)
     times = studies.recorded_times(counting, tokens, TILE)
     names = names or studies.USUAL
     with progress("searching", studies.steps(names, seeds)) as step:
