@@ -141,6 +141,10 @@ def _check_parts(
 ) -> list[Finding]:
     """About each kernel and each entry."""
     found = [_check_kernel(r.kernel, r.source, r.outcome, folder) for r in rebuilt]
+    home = tuning_db.database_path(device.slug, "", database).parent
+    if not any(home.glob("*.jsonl")):
+        why = "there are none, so the times of entries are not compared"
+        return [*found, Finding(f"records in {home}", "compiles", why)]
     for model in sorted({entry.model for entry in table.entries}):
         entries = [entry for entry in table.entries if entry.model == model]
         try:

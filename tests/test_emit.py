@@ -220,6 +220,22 @@ def test_one_model_can_be_verified_alone(place: Place) -> None:
         verify(H200, ["toy"], database=place.database, folder=place.folder)
 
 
+def test_a_table_without_any_records_beside_it_is_not_wrong(place: Place) -> None:
+    """That is how an installed table lies; a single missing database is another matter."""
+    place.record(1, 14.0)
+    place.record(1, 18.0, SLOW, model=OTHER_MODEL)
+    place.emit()
+    own, other = (
+        tuning_db.database_path(H200.slug, model, place.database) for model in (MODEL, OTHER_MODEL)
+    )
+    own.unlink()
+    assert place.wrong() == {f"{MODEL}, 1 tokens": "no record of the database has this time"}
+    other.unlink()
+    assert not place.wrong()
+    (note,) = [f for f in place.verify() if f.status == "compiles"]
+    assert note.message == "there are none, so the times of entries are not compared"
+
+
 def as_if_by_another_compiler(place: Place) -> None:
     """The kernel in the folder and its record, had `nvrtc 99.0.1` made them."""
     cubin = b"\x7fELF of another compiler"
