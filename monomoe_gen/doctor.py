@@ -34,6 +34,7 @@ from monomoe_gen.schedule import KernelSpec, Schedule
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.tuning_db import Record
 from monomoe_gen.variant import Variant
+from monomoe_gen.wait_limit import wait_limit_ms
 
 LEAST_FREE_BYTES = 1 << 30
 _NAMED = 4  # stale files, before they are counted
@@ -74,6 +75,7 @@ def _checks(device: Device) -> Iterator[Check]:
     yield _cupy()
     yield _compiler()
     yield _gpu()
+    yield _wait_limit()
     for subject, folder, maker in (
         ("measurements", tuning_db_dir(), "`monomoe-gen tune`"),
         ("generated", dispatch.table_folder(device.slug), "`monomoe-gen tune` or `emit`"),
@@ -115,6 +117,13 @@ def _cupy() -> Check:
         todo = "they share their files: uninstall all of them, then install one"
         return Check("machine", "CuPy", "problem", text, todo)
     return Check("machine", "CuPy", "ok", text)
+
+
+def _wait_limit() -> Check:
+    try:
+        return Check("machine", "bound of waits", "ok", f"{wait_limit_ms()} ms in a kernel")
+    except MonomoeError as error:
+        return Check("machine", "bound of waits", "problem", str(error), "unset or correct it")
 
 
 def _version(distribution: str) -> str | None:

@@ -25,6 +25,7 @@ from monomoe_gen.schedule import Layout
 from monomoe_gen.shapes import Shape
 from monomoe_gen.torch_op import WORKSPACES, require, require_weights
 from monomoe_gen.variant import Variant
+from monomoe_gen.wait_limit import wait_limit_ms
 from monomoe_gen.weights import lay_out
 
 __all__ = ["KernelTable", "MoELayer", "load_table"]
@@ -118,11 +119,13 @@ class MoELayer(torch.nn.Module):
 
         Raises:
             NoKernel: the table has no kernel for the model, layout, router and pdl.
-            MonomoeError: a tensor has another shape, type or device than the model needs.
+            MonomoeError: a tensor has another shape, type or device than the model needs, or
+                ``MONOMOE_WAIT_LIMIT_MS`` is no limit.
             EnvironmentProblem: the table is for another GPU.
             DatabaseError: a cubin is missing, or is not the table's.
             LaunchError: a kernel does not load, or its grid cannot be resident as a whole.
         """
+        wait_limit_ms()  # so that what is wrong with it is told before the first launch
         variant = Variant(layout, "logits" if router is None else "weight", pdl)
         plan = make_plan(table, model, on_missing, fallback, variant)
         shape, device = plan.shape, w13.device

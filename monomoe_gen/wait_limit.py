@@ -22,7 +22,8 @@ def wait_limit_ms() -> int:
     text = os.environ.get(VARIABLE, "")
     if not text:
         return DEFAULT_MS
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_MS):
+    digits = text.isascii() and text.isdigit() and len(text) <= 12
+    if not (digits and 1 <= int(text) <= MOST_MS):
         raise MonomoeError(
             f"{VARIABLE} must be a whole number of milliseconds from 1 to {MOST_MS}, "
             f"found {text!r}; unset it for {DEFAULT_MS}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from monomoe_gen import c_header, cli, cubin_cache, dispatch, doctor, tuning_db
+from monomoe_gen import c_header, cli, cubin_cache, dispatch, doctor, tuning_db, wait_limit
 from monomoe_gen.cli.output import print_rows
 from monomoe_gen.cli.serve import bar
 from monomoe_gen.device import DEFAULT, KNOWN, Device
@@ -52,6 +52,14 @@ def test_two_cupys(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_CUPY", ("cupy-cuda12x", "cupy-cuda13x"))
     check = found("CuPy")
     assert check.status == "problem" and "uninstall" in check.todo
+
+
+def test_a_wait_limit_that_is_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found("bound of waits").found == "2000 ms in a kernel"
+    monkeypatch.setenv(wait_limit.VARIABLE, "2s")
+    wait_limit.wait_limit_ms.cache_clear()
+    check = found("bound of waits")
+    assert check.status == "problem" and "found '2s'" in check.found
 
 
 def test_no_compiler(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,10 +215,12 @@ def test_the_wait_limit_is_two_seconds_or_what_is_asked_for(
     assert "a wait inside it lasts 60 s" in kernel.launch_failure("k", error)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "2s", "1.5", "4000000", "²"])
+@pytest.mark.parametrize("text", ["0", "-1", "2s", "1.5", "4000000", "²", "9" * 5000])
 def test_a_wait_limit_that_is_none_is_refused(limit_of: Callable[[str], int], text: str) -> None:
     with pytest.raises(MonomoeError, match="MONOMOE_WAIT_LIMIT_MS must be a whole number of milli"):
         limit_of(text)
+    with pytest.raises(MonomoeError, match="MONOMOE_WAIT_LIMIT_MS"):
+        make_layer()  # and not at the first launch
 
 
 def test_the_import_is_quick() -> None:
