@@ -22,8 +22,10 @@ QUICK_FINALISTS, QUICK_ROUNDS = 2, 1  # of a run that tries the winners of other
 Place = tuple[Schedule, int]  # and the token count
 
 
-def finals(campaign: Campaign, stop: threading.Event) -> None:
+def finals(campaign: Campaign, stop: threading.Event, done: set[Place]) -> None:
     """Measures the finalists in turns until all of them have final records, or ``stop``.
+
+    ``done`` is where that has happened in this run, and is added to: nobody is due twice.
 
     One that fails makes room for the next, which is measured beside the one that leads so far.
     Before anything is timed, every token count that a finalist takes is validated, whether it is
@@ -32,7 +34,6 @@ def finals(campaign: Campaign, stop: threading.Event) -> None:
     quick = campaign.plan.from_winners
     count, rounds = (QUICK_FINALISTS, QUICK_ROUNDS) if quick else (FINALISTS, ROUNDS)
     times = rounds * campaign.plan.final_effort.replays
-    done: set[Place] = set()
     while not stop.is_set():
         due = _due(campaign.ledger, count, times) - done
         if not due:

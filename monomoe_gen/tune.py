@@ -20,7 +20,7 @@ from monomoe_gen.confirm import confirm
 from monomoe_gen.device import Device
 from monomoe_gen.emit import emit
 from monomoe_gen.errors import DatabaseError
-from monomoe_gen.finals import finals
+from monomoe_gen.finals import Place, finals
 from monomoe_gen.interrupt import stop_on_interrupt
 from monomoe_gen.jobs import Subject
 from monomoe_gen.ledger import Ledger
@@ -115,8 +115,9 @@ def tune(
         campaign = alive[0]
         if apart := spread(ledger.records[before:]):
             say(apart)
+        been_finalists: set[Place] = set()
         while not (stop.is_set() or plan.screen_only):
-            finals(campaign, stop)
+            finals(campaign, stop, been_finalists)
             if plan.from_winners or confirm(campaign, stop):
                 break
         restarts = sum(box.restarts for box in boxes) - restarted

@@ -546,6 +546,20 @@ def test_ctrl_c_among_the_finals_keeps_whole_rounds_and_the_next_run_times_all(
     assert {r.time_us.n for r in last.values() if r.time_us} == {600}
 
 
+def test_finals_with_few_samples_end(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that gives fewer than asked for is not asked for ever."""
+    usual = FakeWorker.cell
+
+    def cell(self: FakeWorker, schedule: Schedule, tokens: int, request: Measure) -> Cell:
+        made = usual(self, schedule, tokens, request)
+        return dataclasses.replace(made, samples=made.samples[:3])
+
+    monkeypatch.setattr(FakeWorker, "cell", cell)
+    report = bench.tune()
+    assert best(report) == WINNERS
+    assert all(winner.confirmed for winner in report.winners.values())
+
+
 def test_quick_finals_leave_better_ones_alone(bench: Bench) -> None:
     raw = Variant("raw")
     bench.tune()
