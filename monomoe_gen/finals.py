@@ -33,26 +33,26 @@ def finals(campaign: Campaign, stop: threading.Event, done: set[Place]) -> None:
     """
     quick = campaign.plan.from_winners
     count, rounds = (QUICK_FINALISTS, QUICK_ROUNDS) if quick else (FINALISTS, ROUNDS)
-    times = rounds * campaign.plan.final_effort.replays
+    samples = rounds * campaign.plan.final_effort.replays
     while not stop.is_set():
-        due = _due(campaign.ledger, count, times) - done
+        due = _due(campaign.ledger, count, samples) - done
         if not due:
             return
         done |= due
-        _measure(campaign, _with_leaders(campaign.ledger, due, times), rounds, stop)
+        _measure(campaign, _with_leaders(campaign.ledger, due, samples), rounds, stop)
 
 
-def _due(ledger: Ledger, count: int, times: int) -> set[Place]:
-    """Where finalists were timed less often than ``times``."""
-    finalists = ledger.finalists(count)
-    return {(s, n) for s, tokens in finalists.items() for n in tokens if ledger.final(s, n) < times}
+def _due(ledger: Ledger, count: int, samples: int) -> set[Place]:
+    """Where finalists have fewer ``samples`` than that."""
+    places = {(s, n) for s, tokens in ledger.finalists(count).items() for n in tokens}
+    return {(s, n) for s, n in places if ledger.final(s, n) < samples}
 
 
-def _with_leaders(ledger: Ledger, due: set[Place], times: int) -> dict[Schedule, tuple[int, ...]]:
-    """``due`` and who leads at the same token counts, unless that was timed more often."""
+def _with_leaders(ledger: Ledger, due: set[Place], samples: int) -> dict[Schedule, tuple[int, ...]]:
+    """``due`` and who leads at the same token counts, unless it has more ``samples`` already."""
     leading = [(Schedule.from_dict(w.record.schedule), n) for n, w in ledger.winners().items()]
     counts = {n for _, n in due}
-    beside = {(s, n) for s, n in leading if n in counts and ledger.final(s, n) <= times}
+    beside = {(s, n) for s, n in leading if n in counts and ledger.final(s, n) <= samples}
     found: dict[Schedule, list[int]] = {}
     for schedule, n in sorted(due | beside, key=lambda place: (place[1], place[0])):
         found.setdefault(schedule, []).append(n)
@@ -94,9 +94,9 @@ def _measure(
     for i in range(rounds):
         if i:
             campaign.sandbox.renew()
-        left = list(valid.items())
-        while left:
-            schedule, (subject, _cells) = left.pop(0)
+        for schedule, (subject, _cells) in list(valid.items()):
+            if stop.is_set():
+                break
             for routing in routings:
                 cells = campaign.measure(
                     subject,
@@ -111,9 +111,9 @@ def _measure(
                     break
                 for cell in cells:
                     timed.setdefault((schedule, cell.tokens, routing), []).append(cell)
-            if not step():
-                break
-        whole += not left
+            step()
+        else:
+            whole += 1
         if stop.is_set():
             break
     ledger, replays = campaign.ledger, campaign.plan.final_effort.replays

@@ -84,8 +84,7 @@ class Ledger:
         others = [r for r in self.weights if r != self.routing]
         beside = [self._beside.get((schedule, tokens, routing)) for routing in others]
         found = [self.record(schedule, tokens), *beside]
-        times = [r.time_us.n if r and r.stage == "final" and r.time_us else 0 for r in found]
-        return min(times)
+        return min(r.time_us.n if r and r.stage == "final" and r.time_us else 0 for r in found)
 
     def missing(self, schedule: Schedule) -> tuple[int, ...]:
         """Token counts without a record of ``schedule``; none if it is known to fail."""
@@ -161,7 +160,9 @@ class Ledger:
         for n in self.tokens:
             ranked = sorted(eligible, key=lambda s: self._screening_time(s, n))[:count]
             held = self.dispatched.get(n)
-            for schedule in (*ranked, *([held] if held in eligible and held not in ranked else [])):
+            if held in eligible and held not in ranked:
+                ranked.append(held)
+            for schedule in ranked:
                 chosen.setdefault(schedule, []).append(n)
         return {schedule: tuple(tokens) for schedule, tokens in chosen.items()}
 

@@ -111,7 +111,7 @@ def study(
     if len(times) < LEAST:
         raise MonomoeError(
             f"{len(times)} schedules of {shape.name} are recorded at all these token counts, a "
-            f"study needs {2 * samplers.STARTUP_TRIALS}; run `monomoe-gen tune --model "
+            f"study needs {LEAST}; run `monomoe-gen tune --model "
             f"{shape.name}` on a GPU first"
         )
     tokens = tuple(next(iter(times.values())))

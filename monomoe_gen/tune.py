@@ -67,8 +67,8 @@ def tune(
         options = routing, plan.simulate, plan.variant
         refuter = make_refuter(shape, tuple(plan.tokens), tile, *options)
     path = tuning_db.database_path(device.slug, shape.name, plan.database)
-    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.variant, plan.weights)
-    ledger.dispatched = _dispatched(plan, device)
+    held = _dispatched(plan, device)
+    ledger = Ledger(shape, plan.tokens, tile, plan.routing, path, plan.variant, plan.weights, held)
     if not plan.fresh:
         ledger.load(tuning_db.read(path))
     candidates = feasible(shape, device, tile)
@@ -166,16 +166,9 @@ def _dispatched(plan: Plan, device: Device) -> dict[int, Schedule]:
         table = dispatch.load(plan.folder or dispatch.table_folder(device.slug))
     except DatabaseError:
         return {}
-    kernels = {
-        entry.tuned_at: table.kernel(entry)
-        for entry in table.entries
-        if (entry.model, entry.variant) == (plan.shape.name, plan.variant)
-    }
-    return {
-        n: kernels[n].schedule
-        for n in plan.tokens
-        if n in kernels and kernels[n].token_tile == plan.token_tile
-    }
+    own = [e for e in table.entries if (e.model, e.variant) == (plan.shape.name, plan.variant)]
+    kernels = {e.tuned_at: table.kernel(e) for e in own if e.tuned_at in plan.tokens}
+    return {n: k.schedule for n, k in kernels.items() if k.token_tile == plan.token_tile}
 
 
 def _in_turns(*lists: Sequence[Schedule]) -> list[Schedule]:

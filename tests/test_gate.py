@@ -222,7 +222,7 @@ def test_without_a_baseline_the_ratio_to_the_floor_decides(check: Check) -> None
         assert {t.timed.replays for t in gpu.asked if t.timed} == {BLOCK.replays}
 
 
-def test_an_unchanged_kernel_need_only_not_be_shown_to_be_slower(check: Check) -> None:
+def test_an_unchanged_kernel_need_only_not_seem_slower(check: Check) -> None:
     """Its ratio to the floor is as noisy as processes and cards are; nobody has changed it."""
     changed = recorded("slow=1.02")
     unchanged = replace(changed, baseline=changed.candidate)

@@ -144,7 +144,7 @@ def check(
     processes: int,
     cap: int,
     blocks: int,
-    budget_s: float,
+    budget_s: float | None,
     no_gpu: bool,
     require_gpu: bool,
     fail_on: tuple[str, ...],
