@@ -321,6 +321,17 @@ class Geometry:
         return self._x_bytes + self._h_bytes + self._partial_bytes <= STAGING_BYTES
 
     @property
+    def input_parts(self) -> int:
+        """Parts of the columns in which a CTA receives the quantized input.
+
+        A warp receives one token's packets of a part at once, 16-byte words of some 256.
+        """
+        if self.shape.activations != "fp8" or not self.x_in_shared:
+            return 1
+        words = self.shape.hidden // SCALE_BLOCK * (INPUT_PACKET_BYTES // 16)
+        return -(-words // 256)
+
+    @property
     def _x_bytes(self) -> int:
         return self.token_tile * self._row_bytes(self.shape.hidden)
 
@@ -380,7 +391,7 @@ class Geometry:
         """Bytes of each member of `SharedStorage`, in order; all keep 16-byte alignment."""
         shape, tile = self.shape, self.token_tile
         scaled_blocks = shape.hidden // SCALE_BLOCK if shape.activations == "fp8" else 1
-        barriers = 2 * self.ring_stages + 2 * self.h_slots + 10
+        barriers = 2 * self.ring_stages + 2 * self.h_slots + 9 + self.input_parts
         return {
             "ring": self.ring_bytes,
             "x": self._x_bytes if self.x_in_shared else 16,

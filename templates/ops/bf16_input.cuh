@@ -35,7 +35,7 @@ MONOMOE_DEVICE void copy_inputs(const Args& args, SharedStorage& s, u32 warp, u3
         }
     }
     device::sync_warp();
-    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
+    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready[0]);
 }
 
 // A column block of the routed tokens' input in global memory.

@@ -22,7 +22,6 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
                             u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
     drain_partials(args, s, units);
-    device::sync_named(NamedBarrier::kOutput, kMmaThreads);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
     device::sync_named(NamedBarrier::kOutput, kMmaThreads);

@@ -22,10 +22,10 @@ MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
 }
 
 MONOMOE_DEVICE bool row_has_arrived(const HRow& row) {
-    bool arrived = true;
+    u32 least = 0xffffffffu;
 #pragma unroll
-    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) arrived = arrived && has_arrived(row[b]);
-    return device::all(arrived);
+    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) least = device::minimum(least, least_word(row[b]));
+    return device::all(least != 0);
 }
 
 // Asks again until all of a row that was asked for has arrived.

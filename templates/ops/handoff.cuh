@@ -21,11 +21,13 @@ MONOMOE_DEVICE float never_zero(float value) {
 }
 MONOMOE_DEVICE u32 never_zero(u32 four_e4m3) { return four_e4m3 ? four_e4m3 : 0x80u; }  // one of them -0
 MONOMOE_DEVICE bool has_arrived(float value) { return device::float_to_bits(value) != 0; }
-MONOMOE_DEVICE bool has_arrived(const F32x4& v) {
-    return has_arrived(v.x) && has_arrived(v.y) && has_arrived(v.z) && has_arrived(v.w);
+// Zero if any word is: whether many words have arrived is asked without a branch.
+MONOMOE_DEVICE u32 least_word(const U32x4& v) { return device::minimum(device::minimum(v.x, v.y), device::minimum(v.z, v.w)); }
+MONOMOE_DEVICE u32 least_word(const F32x4& v) {
+    return least_word(U32x4{device::float_to_bits(v.x), device::float_to_bits(v.y), device::float_to_bits(v.z), device::float_to_bits(v.w)});
 }
-
-MONOMOE_DEVICE bool has_arrived(const U32x4& v) { return v.x && v.y && v.z && v.w; }
+MONOMOE_DEVICE bool has_arrived(const F32x4& v) { return least_word(v) != 0; }
+MONOMOE_DEVICE bool has_arrived(const U32x4& v) { return least_word(v) != 0; }
 
 // 128 columns of one token's quantized input, then their scale and three words that only fill.
 struct alignas(16) InputPacket {

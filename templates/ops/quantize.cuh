@@ -78,14 +78,15 @@ MONOMOE_DEVICE void receive_packets(SharedStorage& s, const InputPacket* packets
     const device::Watchdog watchdog{limit_ns};
 #pragma unroll 1
     for (;;) {
-        bool arrived = true;
+        u32 least = 0xffffffffu;
 #pragma unroll
         for (u32 i = 0; i < kCount; ++i) {
+            words[i] = {1, 1, 1, 1};
             if (at + i * PacketShare::kStep < end) words[i] = packets[at + i * PacketShare::kStep].load(word);
         }
 #pragma unroll
-        for (u32 i = 0; i < kCount; ++i) arrived = arrived && (at + i * PacketShare::kStep >= end || has_arrived(words[i]));
-        if (device::all(arrived)) break;
+        for (u32 i = 0; i < kCount; ++i) least = device::minimum(least, least_word(words[i]));
+        if (device::all(least != 0)) break;
         watchdog.check();
     }
 #pragma unroll
@@ -101,41 +102,62 @@ MONOMOE_DEVICE void receive_packets(SharedStorage& s, const InputPacket* packets
     }
 }
 
-// Receives any number of packets: the warps take their words in turn, 32 at a time.
-MONOMOE_DEVICE void receive_words(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
-    constexpr u32 kBatch = 8;  // words a lane has on their way
-    constexpr u32 kThreads = 32 * schedule::kRequantWarps;
-    constexpr u32 kFirstWord = PacketShare::kFirstWord, kWords = PacketShare::kWords;
-    const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;
-    const U32x4* const words = InputPacket::words_of(packets);
+// Many packets are received in items, which go to the warps in turn, all of a part of the columns before the next: the
+// packets of a part, of as many tokens as a warp can have on their way.
+struct InputItem {
+    static constexpr u32 kPartWords = schedule::kPartBlocks * PacketShare::kWords;  // that are received of a token
+    static constexpr u32 kTokens = kPartWords < 256 ? 256 / kPartWords : 1;
+    static constexpr u32 kLoads = (kTokens * kPartWords + 31) / 32;  // a lane
+};
+
+// Receives the packets of `tokens` tokens, of which `packets` is the first of a part that begins at `first_block`.
+MONOMOE_DEVICE void receive_item(SharedStorage& s, const InputPacket* packets, u32 first_token, u32 first_block, u32 tokens, u32 lane, u64 limit_ns) {
+    constexpr u32 kPartWords = InputItem::kPartWords, kWords = PacketShare::kWords;
+    U32x4 words[InputItem::kLoads];
+    const device::Watchdog watchdog{limit_ns};
+    const auto valid = [&](u32 at) {
+        return at / kPartWords < tokens && (schedule::kHiddenBlocks % schedule::kPartBlocks == 0 || first_block + at % kPartWords / kWords < schedule::kHiddenBlocks);
+    };
 #pragma unroll 1
-    for (u32 first = (schedule::kRequantWarps - 1 - warp) * 32; first < count; first += kBatch * kThreads) {
-        U32x4 word[kBatch];
-        const device::Watchdog watchdog{args.wait_limit_ns};
-#pragma unroll 1
-        for (;;) {
-            bool arrived = true;
+    for (;;) {
+        u32 least = 0xffffffffu;
 #pragma unroll
-            for (u32 i = 0; i < kBatch; ++i) {
-                const u32 at = first + i * kThreads + lane;
-                word[i] = {1, 1, 1, 1};
-                if (at < count) word[i] = device::load_relaxed(words + (kFirstWord ? at * InputPacket::kWords + kFirstWord : at));
-            }
-#pragma unroll
-            for (u32 i = 0; i < kBatch; ++i) arrived = arrived && has_arrived(word[i]);
-            if (device::all(arrived)) break;
-            watchdog.check();
+        for (u32 i = 0; i < InputItem::kLoads; ++i) {
+            const u32 at = i * 32 + lane;
+            words[i] = {1, 1, 1, 1};
+            if (valid(at)) words[i] = packets[at / kPartWords * schedule::kHiddenBlocks + at % kPartWords / kWords].load(PacketShare::kFirstWord + at % kWords);
         }
 #pragma unroll
-        for (u32 i = 0; i < kBatch; ++i) {
-            const u32 at = first + i * kThreads + lane;
-            const u32 pair = at / kWords, token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
-            const bool is_scale = kFirstWord + at % kWords == InputPacket::kScaleWord;
-            if (at < count && is_scale) s.x_scale[block][token] = device::bits_to_float(word[i].x);
-            if (at < count && !is_scale) {
-                *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + at % kWords * 16]) = word[i];
-            }
+        for (u32 i = 0; i < InputItem::kLoads; ++i) least = device::minimum(least, least_word(words[i]));
+        if (device::all(least != 0)) break;
+        watchdog.check();
+    }
+#pragma unroll
+    for (u32 i = 0; i < InputItem::kLoads; ++i) {
+        const u32 at = i * 32 + lane, token = first_token + at / kPartWords, block = first_block + at % kPartWords / kWords;
+        const u32 word = PacketShare::kFirstWord + at % kWords;
+        if (!valid(at)) continue;
+        if (word == InputPacket::kScaleWord) {
+            s.x_scale[block][token] = device::bits_to_float(words[i].x);
+        } else {
+            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + word * 16]) = words[i];
         }
+    }
+}
+
+// Receives any number of packets.
+MONOMOE_DEVICE void receive_items(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
+    const u32 groups = (args.tokens + InputItem::kTokens - 1) / InputItem::kTokens;
+#pragma unroll 1
+    for (u32 part = 0; part < schedule::kInputParts; ++part) {
+#pragma unroll 1
+        for (u32 group = (warp - part * groups) % schedule::kRequantWarps; group < groups; group += schedule::kRequantWarps) {
+            const u32 token = group * InputItem::kTokens, block = part * schedule::kPartBlocks;
+            const u32 left = args.tokens - token;
+            receive_item(s, packets + token * schedule::kHiddenBlocks + block, token, block, left < InputItem::kTokens ? left : InputItem::kTokens, lane, args.wait_limit_ns);
+        }
+        device::sync_warp();
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready[part]);
     }
 }
 
@@ -153,9 +175,9 @@ MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp,
     constexpr u32 kFew = 3;  // a lane; so few take less code, and code has to be fetched
     if (args.tokens * schedule::kHiddenBlocks <= kFew * Share::kStep) {
         receive_packets<kFew>(s, packets, first, count, word, args.wait_limit_ns);
+        device::sync_warp();
+        if (lane < schedule::kInputParts) device::mbarrier_arrive(&s.barrier.x_ready[lane]);
     } else {
-        receive_words(args, s, packets, warp, lane);
+        receive_items(args, s, packets, warp, lane);
     }
-    device::sync_warp();
-    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
 }

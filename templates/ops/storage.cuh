@@ -53,9 +53,9 @@ struct Barriers {
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
     device::Mbarrier up_ending;  // this CTA has begun its last up unit
-    device::Mbarrier x_ready;    // x and x_scale are complete
+    device::Mbarrier x_ready[schedule::kInputParts];  // a part of the columns of x and x_scale is complete
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + 10;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 9;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
@@ -69,7 +69,7 @@ struct Barriers {
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
         if (index == kRouted) count = schedule::kRequantWarps;
         if (index == kWeighted) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
-        if (index == kXReady) count = schedule::kRequantWarps;
+        if (index >= kXReady) count = schedule::kRequantWarps;
         return count;
     }
 };

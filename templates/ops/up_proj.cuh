@@ -122,7 +122,9 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         float sums[Stage::kAccumulators][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
-            if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, args.wait_limit_ns);
+            if (units == 0 && (k == 0 || schedule::kInputParts > 1)) {
+                device::mbarrier_wait(&s.barrier.x_ready[((k + 1) * Stage::kColumnBlocks - 1) / schedule::kPartBlocks], 0, args.wait_limit_ns);
+            }
             ring.wait(args, s);
             trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
 #pragma unroll
