@@ -42,6 +42,7 @@ H_STAGING_VALUES = 40 * 1024  # budget of the h slots; longer rows get fewer slo
 # For x, h and partial sums in shared memory; an x that does not fit is read block by block.
 STAGING_BYTES = 176 * 1024
 INPUT_PACKET_BYTES = SCALE_BLOCK + 16  # 128 columns of one token, their scale, three words of fill
+INPUT_ITEM_WORDS = 256  # 16-byte words of packets that a warp receives at once
 _NUMBER = "([0-9]{1,9})"
 _ROLE = "x".join([_NUMBER] * 3)
 _ID = re.compile(f"g{_NUMBER}-u{_ROLE}-d{_ROLE}")
@@ -324,12 +325,12 @@ class Geometry:
     def input_parts(self) -> int:
         """Parts of the columns in which a CTA receives the quantized input.
 
-        A warp receives one token's packets of a part at once, 16-byte words of some 256.
+        What a warp receives at once is a part of a token's packets, or parts of several tokens.
         """
         if self.shape.activations != "fp8" or not self.x_in_shared:
             return 1
-        words = self.shape.hidden // SCALE_BLOCK * (INPUT_PACKET_BYTES // 16)
-        return -(-words // 256)
+        words = self.shape.hidden // SCALE_BLOCK * INPUT_PACKET_BYTES // 16
+        return -(-words // INPUT_ITEM_WORDS)
 
     @property
     def _x_bytes(self) -> int:

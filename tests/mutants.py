@@ -34,7 +34,7 @@ CLOSE = KernelSpec(  # and its leads are all of a token's
     replace(TOY, name="toy-close", experts=52, top_k=3), Schedule(6, 2, 128, 2, 128, 2, 3)
 )
 MIDDLE = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4), 16)  # a lane has three packets
-LARGE = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4), 32)  # more packets than that
+LARGE = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4), 32)  # more packets than a lane asks for
 DENSE = KernelSpec(  # lanes with more experts than they take to bound a token's
     replace(TOY, name="toy-dense", experts=96, top_k=24), Schedule(3, 4, 256, 2, 128, 2, 2)
 )
@@ -47,11 +47,20 @@ def build_unshared(spec: KernelSpec, templates: Path | None = None) -> host_buil
         return host_build.build(spec, templates)
 
 
+def build_parts(spec: KernelSpec, templates: Path | None = None) -> host_build.Program:
+    """The kernel of ``spec`` as if a warp could receive half of a token's packets at once."""
+    words = spec.shape.hidden // schedule.SCALE_BLOCK * schedule.INPUT_PACKET_BYTES // 16
+    with patch.object(schedule, "INPUT_ITEM_WORDS", words // 2):
+        assert spec.geometry.input_parts == 2
+        return host_build.build(spec, templates)
+
+
 @dataclass(frozen=True)
 class Mutant:
     """``old`` becomes ``new``, once, in ``file``. ``resident`` is the fault when it is set.
 
-    An ``unshared`` one reads the quantized input from the workspace (`build_unshared`).
+    An ``unshared`` one reads the quantized input from the workspace (`build_unshared`), one with
+    ``parts`` receives it in two of the columns (`build_parts`).
     """
 
     name: str
@@ -63,10 +72,11 @@ class Mutant:
     routing: str = "uniform"
     resident: int | None = None
     unshared: bool = False
+    parts: bool = False
 
     def build(self, folder: Path) -> host_build.Program:
         """The kernel with this fault; ``folder`` is for its templates."""
-        build = build_unshared if self.unshared else host_build.build
+        build = build_unshared if self.unshared else build_parts if self.parts else host_build.build
         return build(self.spec, self.plant(folder))
 
     def plant(self, folder: Path) -> Path:
@@ -113,6 +123,11 @@ RELEASE = (
 )
 GIVE = "        if (lane == 0) device::mbarrier_arrive(&s.barrier.empty[slot.index]);\n"
 
+WAIT_X = (
+    "                device::mbarrier_wait(&s.barrier.x_ready[((k + 1) * Stage::kColumnBlocks - 1) / "
+    "schedule::kPartBlocks], 0, args.wait_limit_ns);\n"
+)
+
 MUTANTS = (
     # -- arrivals
     Mutant(
@@ -150,8 +165,8 @@ MUTANTS = (
     Mutant(
         "one share of x too few is waited for",
         "ops/storage.cuh",
-        "if (index == kXReady) count = schedule::kRequantWarps;",
-        "if (index == kXReady) count = schedule::kRequantWarps - 1;",
+        "if (index >= kXReady) count = schedule::kRequantWarps;",
+        "if (index >= kXReady) count = schedule::kRequantWarps - 1;",
     ),
     Mutant(
         "more bytes announced than copied",
@@ -241,15 +256,40 @@ MUTANTS = (
     Mutant(
         "x is multiplied before it is there",
         MMA,
-        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, "
-        "args.wait_limit_ns);",
+        WAIT_X,
         "",
+    ),
+    Mutant(
+        "only the first part of x is waited for",
+        MMA,
+        "x_ready[((k + 1) * Stage::kColumnBlocks - 1) / schedule::kPartBlocks]",
+        "x_ready[0]",
+        spec=LARGE,
+        tokens=(32, 24, 32),
+        parts=True,
+    ),
+    Mutant(
+        "a part of x has the columns of another",
+        QUANT,
+        "part * schedule::kPartBlocks",
+        "0 * schedule::kPartBlocks",
+        spec=LARGE,
+        tokens=(32, 24, 32),
+        parts=True,
+    ),
+    Mutant(
+        "the last tokens of the second part of x are not received",
+        QUANT,
+        "(warp - part * groups) % schedule::kRequantWarps; group < groups",
+        "(warp - part * groups) % schedule::kRequantWarps; group < groups - part",
+        spec=LARGE,
+        tokens=(32, 24, 32),
+        parts=True,
     ),
     Mutant(
         "scales of x are used before they are there",
         MMA,
-        "if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, "
-        "args.wait_limit_ns);",
+        WAIT_X,
         "",
         unshared=True,
     ),
@@ -399,15 +439,23 @@ MUTANTS = (
     Mutant(
         "x is announced before every lane has written it",
         QUANT,
-        "    device::sync_warp();\n",
-        "",
+        "    device::sync_warp();\n    if (lane < schedule::kInputParts)",
+        "    if (lane < schedule::kInputParts)",
+    ),
+    Mutant(
+        "much of x is announced before every lane has written it",
+        QUANT,
+        "        device::sync_warp();\n        if (lane == 0)",
+        "        if (lane == 0)",
+        spec=LARGE,
+        tokens=(32, 24, 32),
     ),
     Mutant(
         "x is announced twice",
         QUANT,
-        "    using Share = PacketShare;\n",
-        "    using Share = PacketShare;\n"
-        "    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);\n",
+        "    using Few = FewPackets;\n",
+        "    using Few = FewPackets;\n"
+        "    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready[0]);\n",
     ),
     # -- between CTAs
     Mutant(
@@ -426,8 +474,9 @@ MUTANTS = (
     Mutant(
         "the flag of a vector is its first word",
         HAND,
-        "return has_arrived(v.x) && has_arrived(v.y) && has_arrived(v.z) && has_arrived(v.w);",
-        "return has_arrived(v.x);",
+        "    return least_word(U32x4{device::float_to_bits(v.x), ",
+        "    if (true) return device::float_to_bits(v.x);\n"
+        "    return least_word(U32x4{device::float_to_bits(v.x), ",
     ),
     Mutant(
         "a packet is published with plain stores",
@@ -479,52 +528,52 @@ MUTANTS = (
     Mutant(
         "packets are received before they are there",
         QUANT,
-        "has_arrived(words[i]));\n        if (device::all(arrived)) break;",
-        "has_arrived(words[i]));\n        break;",
+        "least_word(words[i]));\n        if (device::all(least != 0)) break;",
+        "least_word(words[i]));\n        break;",
     ),
     Mutant(
         "many packets are received before they are there",
         QUANT,
-        "has_arrived(word[i]);\n            if (device::all(arrived)) break;",
-        "has_arrived(word[i]);\n            break;",
+        "least_word(words[i]));\n            if (device::all(least != 0)) break;",
+        "least_word(words[i]));\n            break;",
         spec=LARGE,
         tokens=(32, 24, 32),
     ),
     Mutant(
         "the last packets of a lane are not received",
         QUANT,
-        "receive_packets<kFew>(",
-        "receive_packets<kFew - 1>(",
+        "i < Few::kLoads; ++i) {\n        const u32 pair",
+        "i < Few::kLoads - 3; ++i) {\n        const u32 pair",
         spec=MIDDLE,
         tokens=(16, 13, 16),
     ),
     Mutant(
         "more packets are received as if they were few",
         QUANT,
-        "<= kFew * Share::kStep",
-        "<= 2 * kFew * Share::kStep",
+        "<= FewPackets::kLoads * FewPackets::kStep",
+        "<= 2 * FewPackets::kLoads * FewPackets::kStep",
         spec=LARGE,
         tokens=(32, 24, 32),
     ),
     Mutant(
         "the flag of a packet's word is its first quarter",
         HAND,
-        "return v.x && v.y && v.z && v.w;",
+        "return device::minimum(device::minimum(v.x, v.y), device::minimum(v.z, v.w));",
         "return v.x;",
     ),
     Mutant(
         "packets are multiplied before they are there",
         MMA,
-        "return device::all(!routed || (has_arrived(operands.part[0]) && "
-        "has_arrived(operands.part[1])));",
+        "return device::all(!routed || device::minimum(least_word(operands.part[0]), "
+        "least_word(operands.part[1])) != 0);",
         "return true;",
         unshared=True,
     ),
     Mutant(
         "only half of a multiplied packet is waited for",
         MMA,
-        "has_arrived(operands.part[0]) && has_arrived(operands.part[1])",
-        "has_arrived(operands.part[0])",
+        "device::minimum(least_word(operands.part[0]), least_word(operands.part[1]))",
+        "least_word(operands.part[0])",
         unshared=True,
     ),
     Mutant(
@@ -669,7 +718,7 @@ MUTANTS = (
     Mutant(
         "routing does not wait for the logits",
         ROUTE,
-        "if (device::all(arrived)) return lanes;",
+        "if (device::all(least != 0)) return lanes;",
         "return lanes;",
         spec=ROUTER,
     ),
@@ -683,8 +732,8 @@ MUTANTS = (
     Mutant(
         "an exchange misses lanes",
         DOWN,
-        "return device::all(arrived);",
-        "return device::thread_index() % 32 < 31 ? device::all(arrived) : arrived;",
+        "return device::all(least != 0);",
+        "return device::thread_index() % 32 < 31 ? device::all(least != 0) : least != 0;",
     ),
     Mutant(
         "tokens of one column are multiplied together",

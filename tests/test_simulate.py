@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from mutants import MUTANTS, TALL, build_unshared
+from mutants import MUTANTS, TALL, build_parts, build_unshared
 
 from monomoe_gen import host_build, simulate
 from monomoe_gen.cli import run as run_cli
@@ -207,14 +207,18 @@ def test_raw_weights_give_the_same_layer(case: tuple) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("build", [host_build.build, build_unshared], ids=["shared", "unshared"])
+@pytest.mark.parametrize(
+    "build",
+    [host_build.build, build_unshared, build_parts],
+    ids=["shared", "unshared", "in parts"],
+)
 @pytest.mark.parametrize("case", TILE_CASES, ids=case_id)
 def test_every_token_tile_is_right_wherever_the_input_lies(case: tuple, build: Builder) -> None:
     shape, schedule, tile, tokens, routing = case
     spec = KernelSpec(shape, Schedule(*schedule), tile)
     assert spec.geometry.x_in_shared
     problem = make_problem(shape, tokens, routing)
-    runs = half(TILE_CASES.index(case) + (build is build_unshared))
+    runs = half(TILE_CASES.index(case) + (build is not host_build.build))
     for outcome in simulate.simulate(build(spec), problem, runs):
         assert outcome.ok, f"{outcome.run}\n" + "\n".join(map(str, outcome.findings))
 

@@ -1,4 +1,4 @@
-// Time stamps for traces.
+// The SM's clock: time stamps for traces, and short waits.
 #pragma once
 
 #include "device/mbarrier.cuh"
@@ -13,7 +13,12 @@ MONOMOE_DEVICE u32 sm_clock() {
     return now;
 }
 
-// The same, not before a word of shared memory is loaded: behind a barrier of the hardware the clock may be read before
+// Lets some time pass.
+MONOMOE_DEVICE void spin(u32 cycles) {
+    for (const u32 began = sm_clock(); sm_clock() - began < cycles;) {}
+}
+
+// The clock, not before a word of shared memory is loaded: behind a barrier of the hardware the clock may be read before
 // the barrier is over, memory may not.
 MONOMOE_DEVICE u32 sm_clock_behind(const u32* shared) {
     u32 now;

@@ -1,6 +1,7 @@
 // Requantization of h and the down projection.
 #pragma once
 
+#include "device/clock.cuh"
 #include "ops/handoff.cuh"
 #include "ops/product.cuh"
 #include "ops/quantize.cuh"
@@ -12,6 +13,10 @@ using HRow = F32x4[schedule::kIntermediateBlocks];
 
 // Whether a warp asks for its next row before it rounds one. Two long rows would not fit the registers.
 constexpr bool kRowAhead = schedule::kIntermediateBlocks <= 8;
+
+// Cycles from the beginning of a CTA's last up unit until it asks for rows of h. A row that is not there when it is asked
+// for comes a trip later.
+constexpr u32 kAskAfter = 300;
 
 // Asks for a row that may not be there yet.
 MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
@@ -121,7 +126,7 @@ private:
 // rounded to bf16.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
 //   Writes    h, h_scale
-//   Waits on  listed, numbered and weighted (the caller did), the rows of h, h_empty
+//   Waits on  listed and weighted (the caller did), numbered, up_ending, the rows of h, h_empty
 //   Signals   h_full
 MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 warp, u32 lane) {
     constexpr u32 kBlocks = schedule::kIntermediateBlocks;
@@ -134,18 +139,28 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const u32 use = local / schedule::kHSlots;
         if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1, args.wait_limit_ns);
     };
+    const auto scale_of = [&](u32 expert) {
+        return device::load_input(args.w2_scale + (expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
+    };
+    // The scales of all experts, which are in the L1 cache when a row wants one: they would queue behind the weights.
+    // Their maximum is of no use but to the compiler, which drops a load without one.
+    float weight_scale = 0.f;
+#pragma unroll 4
+    for (u32 local = warp % RowShare::kTeams; local < share.count; local += RowShare::kTeams) {
+        if (has_scale) weight_scale = device::maximum(weight_scale, scale_of(s.active[share.expert(local)].expert));
+    }
+    device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
+    device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
+    device::spin(kAskAfter);
     RowShare rows(s, share, warp);
     HRow next;
     const float* source = nullptr;
-    float weight_scale = 0.f;
     const auto ask = [&] {
         if (!rows.valid()) return;
         const ActiveExpert expert = rows.expert();
         source = handoff.h_row(expert.first_row + rows.rank);
         load_row(next, source, lane);
-        if (has_scale) {
-            weight_scale = device::load_input(args.w2_scale + (expert.expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
-        }
+        if (has_scale) weight_scale = scale_of(expert.expert);
     };
     if (kRowAhead) ask();
 #pragma unroll 1

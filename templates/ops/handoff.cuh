@@ -26,8 +26,6 @@ MONOMOE_DEVICE u32 least_word(const U32x4& v) { return device::minimum(device::m
 MONOMOE_DEVICE u32 least_word(const F32x4& v) {
     return least_word(U32x4{device::float_to_bits(v.x), device::float_to_bits(v.y), device::float_to_bits(v.z), device::float_to_bits(v.w)});
 }
-MONOMOE_DEVICE bool has_arrived(const F32x4& v) { return least_word(v) != 0; }
-MONOMOE_DEVICE bool has_arrived(const U32x4& v) { return least_word(v) != 0; }
 
 // 128 columns of one token's quantized input, then their scale and three words that only fill.
 struct alignas(16) InputPacket {

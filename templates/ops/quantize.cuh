@@ -63,87 +63,106 @@ MONOMOE_DEVICE void quantize_inputs(const Args& args, const SharedStorage& s, In
     }
 }
 
-// How the packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
-struct PacketShare {
+// What a CTA receives of a packet: all of it, or only the scale.
+struct Received {
     static constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
-    static constexpr u32 kWords = InputPacket::kWords - kFirstWord;  // that are received of a packet
-    static constexpr u32 kPackets = 32 / kWords;
+    static constexpr u32 kWords = InputPacket::kWords - kFirstWord;
+
+    // Stores word `index` of those that are received of a packet.
+    MONOMOE_DEVICE static void store(SharedStorage& s, u32 token, u32 block, u32 index, const U32x4& word) {
+        if (kFirstWord + index == InputPacket::kScaleWord) {
+            s.x_scale[block][token] = device::bits_to_float(word.x);
+        } else {
+            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + index * 16]) = word;
+        }
+    }
+};
+
+// How few packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
+struct FewPackets {
+    static constexpr u32 kPackets = 32 / Received::kWords;
     static constexpr u32 kStep = kPackets * schedule::kRequantWarps;  // from a lane's packet to its next one
+    static constexpr u32 kLoads = 5;                                  // a lane; more take more code, which has to be fetched
 };
 
-// Receives packets at, at + kStep, ... below `end`, kCount of them at most: a lane one `word` of each.
-template <u32 kCount>
-MONOMOE_DEVICE void receive_packets(SharedStorage& s, const InputPacket* packets, u32 at, u32 end, u32 word, u64 limit_ns) {
-    U32x4 words[kCount];
-    const device::Watchdog watchdog{limit_ns};
+// Receives FewPackets::kStep * kLoads packets at most: a lane one word of each of its packets.
+MONOMOE_DEVICE void receive_few(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
+    using Few = FewPackets;
+    const u32 end = lane < Few::kPackets * Received::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
+    const u32 first = warp * Few::kPackets + lane / Received::kWords, index = lane % Received::kWords;
+    U32x4 words[Few::kLoads];
+    const device::Watchdog watchdog{args.wait_limit_ns};
 #pragma unroll 1
     for (;;) {
         u32 least = 0xffffffffu;
 #pragma unroll
-        for (u32 i = 0; i < kCount; ++i) {
+        for (u32 i = 0; i < Few::kLoads; ++i) {
             words[i] = {1, 1, 1, 1};
-            if (at + i * PacketShare::kStep < end) words[i] = packets[at + i * PacketShare::kStep].load(word);
+            if (first + i * Few::kStep < end) words[i] = packets[first + i * Few::kStep].load(Received::kFirstWord + index);
         }
 #pragma unroll
-        for (u32 i = 0; i < kCount; ++i) least = device::minimum(least, least_word(words[i]));
+        for (u32 i = 0; i < Few::kLoads; ++i) least = device::minimum(least, least_word(words[i]));
         if (device::all(least != 0)) break;
         watchdog.check();
     }
 #pragma unroll
-    for (u32 i = 0; i < kCount; ++i) {
-        const u32 pair = at + i * PacketShare::kStep;
+    for (u32 i = 0; i < Few::kLoads; ++i) {
+        const u32 pair = first + i * Few::kStep;
         if (pair >= end) break;
-        const u32 token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
-        if (word == InputPacket::kScaleWord) {
-            s.x_scale[block][token] = device::bits_to_float(words[i].x);
-        } else {
-            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + word * 16]) = words[i];
-        }
+        Received::store(s, pair / schedule::kHiddenBlocks, pair % schedule::kHiddenBlocks, index, words[i]);
     }
+    device::sync_warp();
+    if (lane < schedule::kInputParts) device::mbarrier_arrive(&s.barrier.x_ready[lane]);
 }
 
-// Many packets are received in items, which go to the warps in turn, all of a part of the columns before the next: the
-// packets of a part, of as many tokens as a warp can have on their way.
+// Many packets are received in items, which go to the warps in turn, all of a part of the columns before the next: a
+// part of the packets of as many tokens as a warp can have on their way.
 struct InputItem {
-    static constexpr u32 kPartWords = schedule::kPartBlocks * PacketShare::kWords;  // that are received of a token
-    static constexpr u32 kTokens = kPartWords < 256 ? 256 / kPartWords : 1;
+    static constexpr u32 kPartWords = schedule::kPartBlocks * Received::kWords;  // of a token
+    static constexpr u32 kMostWords = 256;  // unless a part has more
+    static constexpr u32 kTokens = kPartWords < kMostWords ? kMostWords / kPartWords : 1;
     static constexpr u32 kLoads = (kTokens * kPartWords + 31) / 32;  // a lane
-};
 
-// Receives the packets of `tokens` tokens, of which `packets` is the first of a part that begins at `first_block`.
-MONOMOE_DEVICE void receive_item(SharedStorage& s, const InputPacket* packets, u32 first_token, u32 first_block, u32 tokens, u32 lane, u64 limit_ns) {
-    constexpr u32 kPartWords = InputItem::kPartWords, kWords = PacketShare::kWords;
-    U32x4 words[InputItem::kLoads];
-    const device::Watchdog watchdog{limit_ns};
-    const auto valid = [&](u32 at) {
-        return at / kPartWords < tokens && (schedule::kHiddenBlocks % schedule::kPartBlocks == 0 || first_block + at % kPartWords / kWords < schedule::kHiddenBlocks);
+    u32 first_token, first_block;
+    u32 tokens;
+
+    // Where the lane's i-th word belongs.
+    struct Place {
+        u32 token, block, index;  // from the item's first token and block; of the words that are received
     };
+    MONOMOE_DEVICE static Place place(u32 i, u32 lane) {
+        const u32 at = i * 32 + lane;
+        return {at / kPartWords, at % kPartWords / Received::kWords, at % Received::kWords};
+    }
+    MONOMOE_DEVICE bool has(const Place& at) const {
+        return at.token < tokens && (schedule::kHiddenBlocks % schedule::kPartBlocks == 0 || first_block + at.block < schedule::kHiddenBlocks);
+    }
+
+    MONOMOE_DEVICE void receive(SharedStorage& s, const InputPacket* packets, u32 lane, u64 limit_ns) const {
+        packets += first_token * schedule::kHiddenBlocks + first_block;
+        U32x4 words[kLoads];
+        const device::Watchdog watchdog{limit_ns};
 #pragma unroll 1
-    for (;;) {
-        u32 least = 0xffffffffu;
+        for (;;) {
+            u32 least = 0xffffffffu;
 #pragma unroll
-        for (u32 i = 0; i < InputItem::kLoads; ++i) {
-            const u32 at = i * 32 + lane;
-            words[i] = {1, 1, 1, 1};
-            if (valid(at)) words[i] = packets[at / kPartWords * schedule::kHiddenBlocks + at % kPartWords / kWords].load(PacketShare::kFirstWord + at % kWords);
+            for (u32 i = 0; i < kLoads; ++i) {
+                const Place at = place(i, lane);
+                words[i] = {1, 1, 1, 1};
+                if (has(at)) words[i] = packets[at.token * schedule::kHiddenBlocks + at.block].load(Received::kFirstWord + at.index);
+            }
+#pragma unroll
+            for (u32 i = 0; i < kLoads; ++i) least = device::minimum(least, least_word(words[i]));
+            if (device::all(least != 0)) break;
+            watchdog.check();
         }
 #pragma unroll
-        for (u32 i = 0; i < InputItem::kLoads; ++i) least = device::minimum(least, least_word(words[i]));
-        if (device::all(least != 0)) break;
-        watchdog.check();
-    }
-#pragma unroll
-    for (u32 i = 0; i < InputItem::kLoads; ++i) {
-        const u32 at = i * 32 + lane, token = first_token + at / kPartWords, block = first_block + at % kPartWords / kWords;
-        const u32 word = PacketShare::kFirstWord + at % kWords;
-        if (!valid(at)) continue;
-        if (word == InputPacket::kScaleWord) {
-            s.x_scale[block][token] = device::bits_to_float(words[i].x);
-        } else {
-            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + word * 16]) = words[i];
+        for (u32 i = 0; i < kLoads; ++i) {
+            const Place at = place(i, lane);
+            if (has(at)) Received::store(s, first_token + at.token, first_block + at.block, at.index, words[i]);
         }
     }
-}
+};
 
 // Receives any number of packets.
 MONOMOE_DEVICE void receive_items(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
@@ -152,9 +171,9 @@ MONOMOE_DEVICE void receive_items(const Args& args, SharedStorage& s, const Inpu
     for (u32 part = 0; part < schedule::kInputParts; ++part) {
 #pragma unroll 1
         for (u32 group = (warp - part * groups) % schedule::kRequantWarps; group < groups; group += schedule::kRequantWarps) {
-            const u32 token = group * InputItem::kTokens, block = part * schedule::kPartBlocks;
-            const u32 left = args.tokens - token;
-            receive_item(s, packets + token * schedule::kHiddenBlocks + block, token, block, left < InputItem::kTokens ? left : InputItem::kTokens, lane, args.wait_limit_ns);
+            const u32 token = group * InputItem::kTokens, left = args.tokens - token;
+            const InputItem item = {token, part * schedule::kPartBlocks, left < InputItem::kTokens ? left : InputItem::kTokens};
+            item.receive(s, packets, lane, args.wait_limit_ns);
         }
         device::sync_warp();
         if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready[part]);
@@ -167,16 +186,9 @@ MONOMOE_DEVICE void receive_items(const Args& args, SharedStorage& s, const Inpu
 //   Waits on  the packets
 //   Signals   x_ready
 MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
-    using Share = PacketShare;
     const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
-    const u32 count = lane < Share::kPackets * Share::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
-    const u32 word = Share::kFirstWord + lane % Share::kWords;
-    const u32 first = warp * Share::kPackets + lane / Share::kWords;
-    constexpr u32 kFew = 3;  // a lane; so few take less code, and code has to be fetched
-    if (args.tokens * schedule::kHiddenBlocks <= kFew * Share::kStep) {
-        receive_packets<kFew>(s, packets, first, count, word, args.wait_limit_ns);
-        device::sync_warp();
-        if (lane < schedule::kInputParts) device::mbarrier_arrive(&s.barrier.x_ready[lane]);
+    if (args.tokens * schedule::kHiddenBlocks <= FewPackets::kLoads * FewPackets::kStep) {
+        receive_few(args, s, packets, warp, lane);
     } else {
         receive_items(args, s, packets, warp, lane);
     }

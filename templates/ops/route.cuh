@@ -69,7 +69,7 @@ MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& 
     }
     const device::Watchdog watchdog{args.wait_limit_ns};
     for (;;) {
-        bool arrived = true;
+        u32 least = 0xffffffffu;
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; j += kWidth) {
             const u32 expert = lane * schedule::kLaneExperts + j;
@@ -79,16 +79,16 @@ MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& 
                 lanes.logit[j + 1] = four.y;
                 lanes.logit[j + 2] = four.z;
                 lanes.logit[j + 3] = four.w;
-                arrived = arrived && has_arrived(four);
+                least = device::minimum(least, least_word(four));
             } else {
                 lanes.logit[j] = 0.f;
                 if (expert < shape::kExperts) {
                     lanes.logit[j] = device::load_relaxed(row + expert);
-                    arrived = arrived && has_arrived(lanes.logit[j]);
+                    least = device::minimum(least, device::float_to_bits(lanes.logit[j]));
                 }
             }
         }
-        if (device::all(arrived)) return lanes;
+        if (device::all(least != 0)) return lanes;
         watchdog.check();
     }
 }

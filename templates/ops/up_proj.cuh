@@ -66,7 +66,7 @@ struct InputPackets {
 private:
     MONOMOE_DEVICE bool complete(const Operands& operands, u32 lane) const {
         const bool routed = tokens >> token_of(tokens, lane / 4) & 1;
-        return device::all(!routed || (has_arrived(operands.part[0]) && has_arrived(operands.part[1])));
+        return device::all(!routed || device::minimum(least_word(operands.part[0]), least_word(operands.part[1])) != 0);
     }
 };
 
