@@ -156,173 +156,177 @@ inline constexpr Shape kShapes[] = {
 
 inline constexpr Kernel kKernels[] = {
     {"deepseek-v3-tp16-t8-g128-u16x1024x4-d112x128x3.cubin",
-        "75cc2f154d5e331cc183cdd7b55b71c91aae83d8be75d2538f571352cbc9a0cc",
+        "8268040d7860b3d087cd5b3f4164b24ed4282c29ea38cf68a6cf9555e11c4350",
         "monomoe_deepseek_v3_tp16_t8_g128_u16x1024x4_d112x128x3",
-        0, {128, 16, 1024, 112, 128, 4, 3}, 8, 128, 608, 147200, 76, 97280, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3-tp16-t8-g128-u16x1024x4-d56x128x3.cubin",
-        "8a16ccdfeb6238d8f2b55f1d25357c0d19d8c81d31d90ff1f63f09ca7046a03c",
-        "monomoe_deepseek_v3_tp16_t8_g128_u16x1024x4_d56x128x3",
-        0, {128, 16, 1024, 56, 128, 4, 3}, 8, 128, 608, 147200, 78, 326656, Layout::kPacked, Router::kLogits, false},
+        0, {128, 16, 1024, 112, 128, 4, 3}, 8, 128, 608, 147200, 90, 97280, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "ba6efb7397e2a11377d15e9de40396f764b6c41a05dc62ecf75f39dd5a8da0a2",
+        "a00d38aa15f576f299437abb39d4e67a93418aeb9b7675d243695d9dad4b289a",
         "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x6_d56x256x3",
-        1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
+        1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 93, 359424, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d112x256x4.cubin",
-        "7d55928b69836933168b5854aa42f7e23d871b6f6f9eb5709595bb98c4f05185",
+        "c154b635b4dfa248de202893a6575bf28b1a0c7257197145e5ee40977df54f3d",
         "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d112x256x4",
         2, {128, 32, 1024, 112, 256, 4, 4}, 8, 128, 608, 224128, 86, 65536, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-bf16-t8-g132-u32x1024x4-d112x256x4.cubin",
-        "88ffef916f38ea0bdddde0d83816974253894681d054d29e848753ea6b858ff3",
+        "f1d40a440659a36818369e221115b6f0d7699f2144ccf2585fd0c97962afabad",
         "monomoe_deepseek_v3_1_tp8_bf16_t8_g132_u32x1024x4_d112x256x4",
         2, {132, 32, 1024, 112, 256, 4, 4}, 8, 132, 608, 224128, 86, 65536, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t16-g132-u32x1024x4-d112x256x4.cubin",
-        "1f798ca02ad9e000e61470c250a69ba8c371334eb86231345a98356320e57dd3",
-        "monomoe_deepseek_v3_1_tp8_t16_g132_u32x1024x4_d112x256x4",
-        3, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 216192, 76, 260096, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t16-g128-u32x1024x4-d112x256x4.cubin",
+        "14ff4c96b0a68a4bdb170b608668c092ae442a2d051629e91ed67ac8a99305a6",
+        "monomoe_deepseek_v3_1_tp8_t16_g128_u32x1024x4_d112x256x4",
+        3, {128, 32, 1024, 112, 256, 4, 4}, 16, 128, 608, 216192, 89, 260096, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t32-g128-u16x1024x5-d64x256x5.cubin",
-        "47290f99d9c4c7acda73146550a7c8b510fab4faa55352539265030a242b862a",
+        "ab12507fa78a3f93388f5eaa4154d88f2062d44477917f930796fe9b84431431",
         "monomoe_deepseek_v3_1_tp8_t32_g128_u16x1024x5_d64x256x5",
         3, {128, 16, 1024, 64, 256, 5, 5}, 32, 128, 608, 229248, 96, 1437696, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1024x4-d112x256x3-router.cubin",
+        "1f3b8ddf578098d185a3ac1afcf150e0bfd3cd6cde4049992ea3d1a42437d2a3",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x4_d112x256x3_router",
+        3, {128, 32, 1024, 112, 256, 4, 3}, 8, 128, 608, 155648, 95, 138240, Layout::kPacked, Router::kWeight, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4-raw.cubin",
-        "0d2bf4961dd12ca54ee4fdcbea4d46782f08a731e9f9007a164dc91db113581a",
+        "02879c1f35c883c740770fd83a5145144d3031d6e2a64a90756f88d753465c20",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4_raw",
-        3, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 172032, 83, 130048, Layout::kRaw, Router::kLogits, false},
+        3, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 172032, 87, 130048, Layout::kRaw, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2.cubin",
-        "03c7c97c6c6c55bf96c3bd9e08ca2e950654dcd49c87b19e2acf5cba1d6ea3a0",
+        "6ce9506805936f3802705f357a74f518cc4660c67524c4992dc9a7064ef489b7",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2",
-        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 172032, 92, 359424, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 172032, 93, 359424, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2-pdl.cubin",
-        "18716333bf49a378d2d76b386214471145e4543d641d3d581f9ab243b278b7aa",
+        "f827a048311bcbf43123d6955a69a43efc62ee2984fb9fde3baf11e3526908cf",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2_pdl",
-        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 172032, 92, 359424, Layout::kPacked, Router::kLogits, true},
+        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 172032, 93, 359424, Layout::kPacked, Router::kLogits, true},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "2b662384a38068cddae93feac3999453abd1c8e6eb8978329aca32bd980ff0df",
+        "4ac4f829b23b77e79992b73f308894fb97aee18a461a39d7ea0f96cf5299d5db",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3",
-        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 93, 359424, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3-router.cubin",
-        "1b4fb58d1c32e696b4ff910684820b9331b76a36098842785bed13f7ebba2406",
+        "709879638140dd30a360c521095d1469616ab16e6a8b3ef60c7e1604ec1477cd",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3_router",
         3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 95, 367616, Layout::kPacked, Router::kWeight, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x3-pdl.cubin",
-        "f133a3607e5f5c5c969d82061c9a658f82779a02d45604ac15868c436057b122",
+        "eccbe9a322e70e92767d0d9d1d66338dedd429c5c6c9b682717d00c49f8021dc",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x3_pdl",
-        3, {128, 32, 1024, 64, 256, 6, 3}, 8, 128, 608, 188928, 84, 359424, Layout::kPacked, Router::kLogits, true},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x4-raw.cubin",
-        "7b21335062fce2445499300b7f97fd6dcc077113e226e378416d593c09d53935",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x4_raw",
-        3, {128, 32, 1024, 64, 256, 6, 4}, 8, 128, 608, 205312, 91, 359424, Layout::kRaw, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4.cubin",
-        "8d091224a68dc129de94cd61c61ab83930654a023b26f215ed56158bd9f8b9fd",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4",
-        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 221696, 84, 359424, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1024, 64, 256, 6, 3}, 8, 128, 608, 188928, 91, 359424, Layout::kPacked, Router::kLogits, true},
+    {"deepseek-v3.1-tp8-t8-g128-u32x1792x3-d64x256x3-raw.cubin",
+        "90a3ccf0e41093cc374292bfdaac1e98130d95986f69632a3b181eff4d074536",
+        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1792x3_d64x256x3_raw",
+        3, {128, 32, 1792, 64, 256, 3, 3}, 8, 128, 608, 184832, 94, 359424, Layout::kRaw, Router::kLogits, false},
     {"glm-4.5-air-t8-g128-u176x2048x4-d128x1408x3.cubin",
-        "bb643c3b62dbd8f090fc4350db4f4f7f6ba6966698e8d08476948b2f1c5d8754",
+        "7f3045c3d5ccd08083e7f4b8cced5ea7371831ad062996000b0eea21459cb36a",
         "monomoe_glm_4_5_air_t8_g128_u176x2048x4_d128x1408x3",
-        4, {128, 176, 2048, 128, 1408, 4, 3}, 8, 128, 608, 207104, 91, 397312, Layout::kPacked, Router::kLogits, false},
+        4, {128, 176, 2048, 128, 1408, 4, 3}, 8, 128, 608, 207232, 91, 397312, Layout::kPacked, Router::kLogits, false},
     {"glm-4.5-air-t8-g132-u176x1024x8-d128x1408x3.cubin",
-        "1ad55a276dbc9221803230a01adf8f892bc58fed1bc052f454de1bf505dc593f",
+        "5a1d61c30075a7feef5634d09ff788590476b620a77a6682c0afd193f454f3ce",
         "monomoe_glm_4_5_air_t8_g132_u176x1024x8_d128x1408x3",
         4, {132, 176, 1024, 128, 1408, 8, 3}, 8, 132, 608, 207232, 86, 397312, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g128-u32x1024x5-d64x256x3.cubin",
-        "95911d226841499cc8ac7052edd44b5b68bb559a5da883359412b3c44625d9b3",
+        "3fa05fe61ebcc7fb3b2a8bfcbb99154b6845662ee94e74eef62739de4b7a9f48",
         "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x5_d64x256x3",
         5, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 224640, 89, 262144, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-bf16-t8-g128-u32x1024x5-d96x256x5.cubin",
-        "318921c682e6eec8d5d2e66cb05e0107b6d19c80ed245b53eb90faa18ae3ac22",
-        "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x5_d96x256x5",
-        5, {128, 32, 1024, 96, 256, 5, 5}, 8, 128, 608, 224128, 86, 65536, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t16-g132-u32x1024x5-d64x256x3.cubin",
-        "91fc70b998006ff5d433e7222ff7abe0cb87ec825e9b657e7b5a09b4d9aa3593",
-        "monomoe_glm_5_2_tp8_t16_g132_u32x1024x5_d64x256x3",
-        6, {132, 32, 1024, 64, 256, 5, 3}, 16, 132, 608, 224384, 91, 634880, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t32-g128-u16x1024x4-d64x256x4.cubin",
-        "ccbd6d45bf618084c0cdc367bfea68ab4737aaba847b66b8505d1a17772fddf3",
-        "monomoe_glm_5_2_tp8_t32_g128_u16x1024x4_d64x256x4",
-        6, {128, 16, 1024, 64, 256, 4, 4}, 32, 128, 608, 195456, 96, 1269760, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-bf16-t8-g132-u32x1024x5-d64x256x3.cubin",
+        "a1b6e2de4bfa46a899c86f302d6e659d67c3e92e5d11006d98e7c835a09f2cb3",
+        "monomoe_glm_5_2_tp8_bf16_t8_g132_u32x1024x5_d64x256x3",
+        5, {132, 32, 1024, 64, 256, 5, 3}, 8, 132, 608, 224640, 89, 262144, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t16-g128-u32x1024x5-d64x256x3.cubin",
+        "d882c8dab88ffd76e66e209d42abfd76b52d11df71feca075a0d5961c4d92388",
+        "monomoe_glm_5_2_tp8_t16_g128_u32x1024x5_d64x256x3",
+        6, {128, 32, 1024, 64, 256, 5, 3}, 16, 128, 608, 224384, 91, 634880, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t32-g128-u16x1024x5-d64x256x5.cubin",
+        "5376b78f99e5756cba3c6074214b38fccc55ed692f5f86b3b2d3e50c8fa1334d",
+        "monomoe_glm_5_2_tp8_t32_g128_u16x1024x5_d64x256x5",
+        6, {128, 16, 1024, 64, 256, 5, 5}, 32, 128, 608, 228224, 96, 1269760, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5.cubin",
-        "1365c923dfc02babf08d662e9dfe178a8dad214a121df355998ca4109704901d",
+        "85770d39ab9966226c205ca2b8be0adf38a4e22ddc780f1a44c747e98a0b5917",
         "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5",
         6, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 205056, 84, 317440, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5-raw.cubin",
-        "7ae8a5858b70cd9d144d022cd8fb6406cbc351dbb56bc73ad605afff31ec5db6",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5_raw",
-        6, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 205056, 91, 317440, Layout::kRaw, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x8-d64x256x6.cubin",
-        "07fdc7721656012773238db98f3aa44bc0fcd26aa1941c5974fa773c6b110ee7",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x8_d64x256x6",
-        6, {128, 32, 1024, 64, 256, 8, 6}, 8, 128, 608, 229632, 84, 317440, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5-pdl.cubin",
+        "3b500a45fc403fa7ab94358cd11a61c0e7cb245e41a76454266eb70886847c9f",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5_pdl",
+        6, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 205056, 84, 317440, Layout::kPacked, Router::kLogits, true},
+    {"glm-5.2-tp8-t8-g128-u32x2048x3-d48x256x3-raw.cubin",
+        "880e186c6308033c2d09ee4d4f84f8ad9a35977d5e570a6a064ffc0436bff350",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d48x256x3_raw",
+        6, {128, 32, 2048, 48, 256, 3, 3}, 8, 128, 608, 179968, 96, 317440, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x2048x3-d64x256x3-raw.cubin",
+        "4644485caee922c284043292744c8eb3fd3d0194420b8c9b87a05176f8818a76",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d64x256x3_raw",
+        6, {128, 32, 2048, 64, 256, 3, 3}, 8, 128, 608, 180480, 96, 317440, Layout::kRaw, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4.cubin",
-        "718261fdf881c725d60d6b5c8f9639db2ee3b324e465ab33c5766e0e4b1c5f21",
+        "1c67473bd0ea3faea4348093e920bb94d7ed2bf9a503c8224dd6c8c0ed7c009b",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4",
-        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 213248, 91, 317440, Layout::kPacked, Router::kLogits, false},
+        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 213248, 93, 317440, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4-raw.cubin",
+        "55a1d2143c081e3bfeedf9d5c2bdd03ee1409ac72d4dd2c2551f573802f15bbe",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4_raw",
+        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 213248, 96, 317440, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3.cubin",
+        "e4c2beb73e0f65227744227fd9cf4157f7bfc4a33d1774fb22f76ef16ab889bc",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3",
+        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 180480, 93, 317440, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3-pdl.cubin",
-        "2544ff4be92c0310ad41507b161148322e859c1bb04fc5b8c6b2b549fbe31f16",
+        "c4f38141a757394702aa0489a36dc42fceab0a408238f20975e01458be4038a7",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3_pdl",
-        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 180480, 91, 317440, Layout::kPacked, Router::kLogits, true},
+        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 180480, 93, 317440, Layout::kPacked, Router::kLogits, true},
     {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3-router.cubin",
-        "d1c5da472ae68329b0fa6257d1ab7f66c9628d543158f8ec5c53624413f73ff7",
+        "e24293e9e94aaf3d15e358f4f04a775af03c483699505be9414696b8c9d65dd7",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3_router",
         6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 180480, 95, 325632, Layout::kPacked, Router::kWeight, false},
+    {"glm-5.2-tp8-t8-g132-u32x2048x4-d64x256x4-pdl.cubin",
+        "4767038eed620b4ddd49f0f186b02286848ec2802881c2a4f2639c1968f645c0",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x2048x4_d64x256x4_pdl",
+        6, {132, 32, 2048, 64, 256, 4, 4}, 8, 132, 608, 213248, 93, 317440, Layout::kPacked, Router::kLogits, true},
     {"kimi-k2-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "8a0d6504a91fa92547770f8fb61c87b1e0455c04173771b4572473431c434e43",
+        "05e236a84e3b9731ab47883ccdd278adaff0d1f6c06a903dddc2e04d02691de6",
         "monomoe_kimi_k2_tp8_t8_g128_u32x1024x6_d56x256x3",
-        7, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 92, 359424, Layout::kPacked, Router::kLogits, false},
+        7, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 188416, 93, 359424, Layout::kPacked, Router::kLogits, false},
     {"minimax-m2-t8-g128-u192x1024x5-d64x512x4.cubin",
-        "fa4cebd23dcd7fc9ae2a7d49e23ea79b8c50ee208245e78d29117678943b47c7",
+        "c7e1ad6ea7cfb0dda8529b194b1ec07d46cedd42d4910d20c49c7a61c931c359",
         "monomoe_minimax_m2_t8_g128_u192x1024x5_d64x512x4",
-        8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 160640, 86, 519168, Layout::kPacked, Router::kLogits, false},
-    {"minimax-m2-t8-g128-u96x1024x3-d64x512x3.cubin",
-        "cb6cd2a462af9feacc1dd592ab7b51b86b2e5dfaf70cfae6a2067e9c5c769244",
-        "monomoe_minimax_m2_t8_g128_u96x1024x3_d64x512x3",
-        8, {128, 96, 1024, 64, 512, 3, 3}, 8, 128, 608, 168832, 96, 519168, Layout::kPacked, Router::kLogits, false},
-    {"mixtral-8x7b-fp8-tp8-t8-g128-u224x1024x4-d128x896x2.cubin",
-        "36078e8dce7d5693786a70b75f7167fa5b3335bedc3d5e64b06694327135c228",
-        "monomoe_mixtral_8x7b_fp8_tp8_t8_g128_u224x1024x4_d128x896x2",
-        9, {128, 224, 1024, 128, 896, 4, 2}, 8, 128, 608, 139008, 91, 151552, Layout::kPacked, Router::kLogits, false},
+        8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 160640, 87, 519168, Layout::kPacked, Router::kLogits, false},
+    {"mixtral-8x7b-fp8-tp8-t8-g128-u224x2048x3-d128x896x3.cubin",
+        "3bd4feb21379a1174c9ffa1fd1092a71ee282355b71a8eeaf62011c5a4fa68d3",
+        "monomoe_mixtral_8x7b_fp8_tp8_t8_g128_u224x2048x3_d128x896x3",
+        9, {128, 224, 2048, 128, 896, 3, 3}, 8, 128, 608, 171776, 93, 151552, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-t8-g128-u96x1024x3-d64x512x3.cubin",
-        "7565c0634366542362c9bce4e57962bd4fab00af4eadc95bf70ab68372575634",
+        "9852415652998715c87eb741f0a86e49dd6c79f11d8a79feece00afd5b2d0dd7",
         "monomoe_qwen3_235b_a22b_t8_g128_u96x1024x3_d64x512x3",
         10, {128, 96, 1024, 64, 512, 3, 3}, 8, 128, 608, 176512, 95, 561152, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-t8-g128-u96x1024x4-d64x512x4.cubin",
-        "481a370e6b2466238105d18043922aad7fd2c7c17f2f53a5dc025e591028ac2e",
+        "db24f62fcd6336d1a3e6af9c991463f3f0b4395240a7ff24f841272f14ef761d",
         "monomoe_qwen3_235b_a22b_t8_g128_u96x1024x4_d64x512x4",
         10, {128, 96, 1024, 64, 512, 4, 4}, 8, 128, 608, 209280, 95, 561152, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u48x1024x3-d128x768x3.cubin",
-        "a748cda7b74ed8e8894a9ab26982a444bac1927c3ce57d2ebe70bdcbeb682b3c",
+        "3926b9bef327013bf69a6ba02c3f972efe0282d46d4fb2340fd60f085064e35a",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u48x1024x3_d128x768x3",
         11, {128, 48, 1024, 128, 768, 3, 3}, 8, 128, 608, 177536, 96, 233472, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u96x1024x5-d64x384x4.cubin",
-        "92125101eb7bc18903c6d928d1103e7767a090981bff16ae683bbbff92c7f0ee",
+        "d0bdfc9cfde450fa8022acabc1d414472897ad7f76dc4950b63a1ca0d8362db2",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u96x1024x5_d64x384x4",
-        11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 169344, 84, 364544, Layout::kPacked, Router::kLogits, false},
+        11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 169344, 86, 364544, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp4-t8-g128-u48x1024x5-d64x384x4.cubin",
-        "ffd651f228431e2767687e0f8e3e33b5fde73970a7d96f70f72236a379b24f5a",
+        "ecf0e8427c148e11c3a818a5ad98b50beaa325d36d0fdf8b8ca6cfab93178b7d",
         "monomoe_qwen3_235b_a22b_tp4_t8_g128_u48x1024x5_d64x384x4",
         12, {128, 48, 1024, 64, 384, 5, 4}, 8, 128, 608, 171520, 79, 266240, Layout::kPacked, Router::kLogits, false},
     {"qwen3-30b-a3b-t8-g128-u96x1024x4-d128x768x4.cubin",
-        "9a1df1b60a696d5c8faec4b4ef060a413ae3143be5d6d479d5c3e3b298346c7d",
+        "2b78e0f38b64decde1695ec468244845ad474cbb7e43bfab855f9f61e084c372",
         "monomoe_qwen3_30b_a3b_t8_g128_u96x1024x4_d128x768x4",
-        13, {128, 96, 1024, 128, 768, 4, 4}, 8, 128, 608, 119680, 85, 215040, Layout::kPacked, Router::kLogits, false},
+        13, {128, 96, 1024, 128, 768, 4, 4}, 8, 128, 608, 119680, 84, 215040, Layout::kPacked, Router::kLogits, false},
     {"qwen3-30b-a3b-t8-g128-u96x1024x5-d64x384x5.cubin",
-        "3b3ea34569ce38afd0711e529deca586530d8898ba264c122f6046111e71b30e",
+        "f0e537e9b51650c186d9a06a3498409dffef9b8f60e3a1909531536385bed5b1",
         "monomoe_qwen3_30b_a3b_t8_g128_u96x1024x5_d64x384x5",
         13, {128, 96, 1024, 64, 384, 5, 5}, 8, 128, 608, 136064, 86, 280576, Layout::kPacked, Router::kLogits, false},
     {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "c4c35fd1c87141b6f0b2df92f358e55e3fe7cb59104712c8224cc5598b27a92d",
+        "d7d5da23e37420e897e22c86d84c5081ce8cf5066d504508ec9345282430b84a",
         "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d128x512x3",
         14, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130432, 72, 182272, Layout::kPacked, Router::kLogits, false},
     {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d64x512x4.cubin",
-        "96eb836a7697056a4ba1e9aee7395790d61026571434a70defd6b29ba9c627dd",
+        "ab0dd1179868f5c5b33932e94e4e54806afa69401d26fd170b5dd9bcc54e5a06",
         "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d64x512x4",
         14, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 130432, 72, 247808, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-bf16-t8-g128-u128x1024x6-d64x512x4.cubin",
-        "db453690d3297eb3ee47ed26cf64bd844960df0842ce80279da8498172c1621f",
-        "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x6_d64x512x4",
-        15, {128, 128, 1024, 64, 512, 6, 4}, 8, 128, 608, 225152, 96, 360448, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-bf16-t8-g132-u128x1024x6-d64x512x4.cubin",
-        "2a476d04cba8f87edef4e70994b161f6d606fcf12781183eb5daa81ec170b2e8",
-        "monomoe_qwen3_5_122b_bf16_t8_g132_u128x1024x6_d64x512x4",
-        15, {132, 128, 1024, 64, 512, 6, 4}, 8, 132, 608, 225152, 96, 360448, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-bf16-t8-g128-u128x1024x5-d64x512x4.cubin",
+        "5a8b2dd5795ebd3f0132696c2a7b16677ad30d82ef99f5ed87266296fef5ba46",
+        "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x5_d64x512x4",
+        15, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 225152, 96, 360448, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t16-g132-u64x1024x3-d64x512x4.cubin",
         "9f837566b6d42cd6c99cfb27e0ac467dbee65ca9f19d9cc5d536a03c6e1c2f71",
         "monomoe_qwen3_5_122b_t16_g132_u64x1024x3_d64x512x4",
@@ -332,21 +336,17 @@ inline constexpr Kernel kKernels[] = {
         "monomoe_qwen3_5_122b_t32_g132_u128x1024x3_d64x512x2",
         16, {132, 128, 1024, 64, 512, 3, 2}, 32, 132, 608, 226048, 96, 1552384, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4.cubin",
-        "57dc2c555e16535ed00394763b1e5a0bc7289d1d1367680d38493a557c57e8a9",
+        "8ef7ca15d4d22c529bec7a51d4b5a4f6d6d7777b08ca14bda2979fe627042d2c",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4",
         16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 388096, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-pdl.cubin",
-        "b8684ea7e4b602578adaac3480d9362903011e05f843b37474e3327ff1d096ea",
-        "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_pdl",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 388096, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-router.cubin",
         "b81277a821502b6989bac2b182d17b715af5235e353edef2c595b824dcaf7e22",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_router",
         16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 396288, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-122b-t8-g128-u128x1024x8-d64x512x5.cubin",
-        "0f1e167df26677ecb71023b1c552e0caaa79740538f9b4cda0d8f938bd5a7e80",
-        "monomoe_qwen3_5_122b_t8_g128_u128x1024x8_d64x512x5",
-        16, {128, 128, 1024, 64, 512, 8, 5}, 8, 128, 608, 203264, 96, 388096, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t8-g128-u64x1024x3-d64x512x3-pdl.cubin",
+        "80a3d6ed4a553b7ab10ef1d4f708559a9d8003c61671b2dcf480f45d8d0d7f06",
+        "monomoe_qwen3_5_122b_t8_g128_u64x1024x3_d64x512x3_pdl",
+        16, {128, 64, 1024, 64, 512, 3, 3}, 8, 128, 608, 178560, 96, 388096, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-raw.cubin",
         "de4626e3c26479c8466735c26f4f65db2395dc90f17a6985eeffb25bf5197e3e",
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_raw",
@@ -356,183 +356,179 @@ inline constexpr Kernel kKernels[] = {
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_router",
         16, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 202112, 96, 297984, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-122b-t8-g132-u128x1024x8-d64x512x4.cubin",
-        "5942cdb9207a242b6fdac3d37f773ab0c2172756dc701bba9d175efed191992d",
+        "c6ca6dd2c293369be103ac54e9fb60f388a6e9d0bf38d4396a438fe5af6b828c",
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x8_d64x512x4",
         16, {132, 128, 1024, 64, 512, 8, 4}, 8, 132, 608, 203264, 96, 388096, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u32x512x4-d128x512x4.cubin",
-        "5b2c32099e97933b7f6abe574480197f876b9b1047e2ea19b27714d0baeb1bce",
+        "f533fc91da7455c570d8d1c4656397991ef883308be3e3d4c3dfdaf08b20c43e",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u32x512x4_d128x512x4",
         17, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 175488, 86, 131072, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "a66829baccb7a74c338b1a96796a06e29f1fb494a92c5142f166b08dd7e8afd7",
+        "c60dd599c064b6b7b0bcd245223753352bf6d4f5478ddf8cd7c59504380b179c",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x4_d128x512x3",
         17, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 175488, 86, 131072, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x5-d64x512x6.cubin",
-        "c7bd27094026bf66d4290b5d2cecb96932a61987e118e5f64289ffcc6888a295",
+        "e0def0d73689ef9e8cdc7b9d7538713550d160f76a8c87dfc5b42af89a3abb61",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x5_d64x512x6",
         17, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 208256, 86, 196608, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t16-g132-u64x1024x5-d64x512x5.cubin",
-        "59ebec8d8372b3c1785c4216d71ece2b0f4af4c7c7dea27ac975e99a10ee7e9b",
+        "8aa73cd7d8be359cf4fa967fcccfa561814c9fdaadb65af2e9e6e5ed88ec4bb8",
         "monomoe_qwen3_5_35b_t16_g132_u64x1024x5_d64x512x5",
         18, {132, 64, 1024, 64, 512, 5, 5}, 16, 132, 608, 164992, 74, 430080, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t32-g132-u32x512x5-d64x512x6.cubin",
-        "0f1d46bc3884a92a4cde8280c289eb1a423bec39c1cba7e5415a177b83283586",
+        "9237a4013d233d405e6ab7c47b00bc8428e68f457ad5bf5226795fc9c310de0c",
         "monomoe_qwen3_5_35b_t32_g132_u32x512x5_d64x512x6",
         18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 226176, 83, 860160, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4-pdl.cubin",
-        "41c3d239121a84036ada2891e7015f460e46e99c6e925e967c5eafe7e829ac4f",
+        "f9ba9ffe56c353c2ea35f6703e2a333369c14dadae30a4480487fb721e32534e",
         "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_pdl",
-        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 72, 149504, Layout::kPacked, Router::kLogits, true},
+        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 70, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "4db13f9dc17f139842cbd960547d027a44bcfd7e4cd3961c4ef1172ba611e916",
+        "a50c3238345d2286d8f4f764ea45b45a84347bf33850cd4a6acce2cd5f25d5e9",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
         18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 72, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-pdl.cubin",
-        "5c70292ee7af27a5cdc0affdc8f00e5648575bb898c0301a0f214ba39e77fbe9",
+        "ef56acbf1a9b2db3579710e8b8b6e5e153aa829a78bc05ce1dd2f4dbced08c2e",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_pdl",
         18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 72, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-raw.cubin",
-        "86714d7510e491bde396d0994f27460f7fe9543decb70e9f962ea1d378bf0fc7",
+        "f41ee7df2a98f0527a2eff33b36ed9567ae331fbc8c4f83af1e69dcf0e4d2ea4",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_raw",
         18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 80, 149504, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-router.cubin",
-        "5a4c99bb750f79a255bd566dc030c841bd51a5d3e49ecdb38ccd69a6aa082e5b",
+        "578de9630a288e5c953cdc8fd80f71b2d1cf923c1d035985e1fc79316fd55dff",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_router",
         18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 80, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-raw.cubin",
-        "64e0c4ecbb583499669472ed3d514d3066d16b653e02cb07c759c557ee15bfa9",
+        "16f30bc90e05ad8f3d9af72d51f9b299a0f932657337f9c0cbc21905d1b3aa66",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_raw",
         18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 80, 149504, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-router.cubin",
-        "c28bf160bff6cb7ed6ee9be3bc005283763a7e5a75073e7f061fc7310c7bc1eb",
+        "dfcc4f8a88522b063777cac7119ef97fd91bf1382247f4338a0d50b1682d2e84",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_router",
         18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 80, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6.cubin",
-        "3b03fc018f85c767805ca24dfc113faa65c29f577b02042e7801aed90f30a47a",
+        "13b6667f5fd0516033f13e00a693be1e38168ca305338bbf7b5ca28c4df65128",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6",
         18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 72, 215040, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6-pdl.cubin",
-        "21e6209680f2e75f23a4e8fefa157abac9971ba94a690db51649358e09adb71d",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6_pdl",
-        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 72, 215040, Layout::kPacked, Router::kLogits, true},
-    {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6-raw.cubin",
-        "740e3543282d211d88060e8f7f8a4b52e4404025c085910d1ce4464df5432780",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6_raw",
-        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 80, 215040, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6-router.cubin",
-        "dca7f4223d5406b57698d2e434aea94c0db09b840c7355a686eb30354fc16b38",
+        "6a0418e927253ea67c16723e810c0037ee12dda80f282cab6d169c97bdef1089",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6_router",
-        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 82, 223232, Layout::kPacked, Router::kWeight, false},
+        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 163072, 86, 223232, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x2048x3-d128x512x5.cubin",
-        "e7552aff21ea68d2fbb62035f535664e61fc8da41b0e881b39d9103b2fe6de9c",
+        "7d8573b3398da22940d6722141e26b34be96c6d704cd2be1abc3e91c20203a8d",
         "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d128x512x5",
-        18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163072, 87, 149504, Layout::kPacked, Router::kLogits, false},
-    {"toy-t8-g128-u4x256x3-d16x128x3.cubin",
-        "bad0ee6e74b1293cfa9b5e63bd7041a3569df053b90698be9a09ca50ca3f2370",
-        "monomoe_toy_t8_g128_u4x256x3_d16x128x3",
-        19, {128, 4, 256, 16, 128, 3, 3}, 8, 128, 608, 72960, 64, 67840, Layout::kPacked, Router::kLogits, false},
+        18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163072, 88, 149504, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x2048x3-d128x512x5-raw.cubin",
+        "9cf6d75648be74ce0834a4fe050be3884319ddcf27911e45d0fcd00e02ff2534",
+        "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d128x512x5_raw",
+        18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163072, 96, 149504, Layout::kRaw, Router::kLogits, false},
+    {"toy-t8-g128-u4x256x4-d16x128x5.cubin",
+        "7fcaa330c63b5e718ffdefff56775b91c3ebdf392e6c1613bc60202a0d860f8b",
+        "monomoe_toy_t8_g128_u4x256x4_d16x128x5",
+        19, {128, 4, 256, 16, 128, 4, 5}, 8, 128, 608, 105856, 86, 67840, Layout::kPacked, Router::kLogits, false},
 };
 
 // Sorted by model, then by variant, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {0, 1, 8, 10.741},  // deepseek-v3-tp16, packed weights
-    {1, 2, 8, 15.818},  // deepseek-v3-tp16, packed weights
-    {0, 4, 8, 25.463},  // deepseek-v3-tp16, packed weights
-    {0, 8, 8, 44.566},  // deepseek-v3-tp16, packed weights
-    {2, 1, 8, 15.532},  // deepseek-v3-tp8, packed weights
-    {2, 2, 8, 24.456},  // deepseek-v3-tp8, packed weights
-    {2, 4, 8, 43.88},  // deepseek-v3-tp8, packed weights
-    {2, 8, 8, 76.77},  // deepseek-v3-tp8, packed weights
-    {8, 1, 8, 15.483},  // deepseek-v3.1-tp8, packed weights
-    {10, 2, 8, 24.652},  // deepseek-v3.1-tp8, packed weights
-    {10, 4, 8, 43.091},  // deepseek-v3.1-tp8, packed weights
-    {14, 8, 8, 76.582},  // deepseek-v3.1-tp8, packed weights
-    {5, 16, 16, 139.139},  // deepseek-v3.1-tp8, packed weights
-    {6, 32, 32, 239.013},  // deepseek-v3.1-tp8, packed weights
-    {9, 1, 8, 14.794},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {12, 2, 8, 24.012},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {12, 4, 8, 43.148},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {12, 8, 8, 76.822},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 1, 8, 23.023},  // deepseek-v3.1-tp8, packed weights, router inside
-    {11, 2, 8, 32.971},  // deepseek-v3.1-tp8, packed weights, router inside
-    {11, 4, 8, 52.403},  // deepseek-v3.1-tp8, packed weights, router inside
-    {11, 8, 8, 85.864},  // deepseek-v3.1-tp8, packed weights, router inside
-    {7, 1, 8, 15.826},  // deepseek-v3.1-tp8, raw weights
-    {7, 2, 8, 25.21},  // deepseek-v3.1-tp8, raw weights
-    {7, 4, 8, 44.579},  // deepseek-v3.1-tp8, raw weights
-    {13, 8, 8, 78.207},  // deepseek-v3.1-tp8, raw weights
-    {4, 1, 8, 15.712},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 2, 8, 24.39},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 4, 8, 43.698},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 8, 8, 79.73},  // deepseek-v3.1-tp8-bf16, packed weights
-    {15, 1, 8, 34.68},  // glm-4.5-air, packed weights
-    {16, 2, 8, 64.566},  // glm-4.5-air, packed weights
-    {16, 4, 8, 117.135},  // glm-4.5-air, packed weights
-    {16, 8, 8, 205.163},  // glm-4.5-air, packed weights
-    {21, 1, 8, 13.896},  // glm-5.2-tp8, packed weights
-    {24, 2, 8, 21.489},  // glm-5.2-tp8, packed weights
-    {24, 4, 8, 37.484},  // glm-5.2-tp8, packed weights
-    {23, 8, 8, 65.909},  // glm-5.2-tp8, packed weights
-    {19, 16, 16, 118.391},  // glm-5.2-tp8, packed weights
-    {20, 32, 32, 206.617},  // glm-5.2-tp8, packed weights
-    {25, 1, 8, 12.889},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {25, 2, 8, 20.751},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {25, 4, 8, 37.276},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {25, 8, 8, 66.169},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {26, 1, 8, 20.183},  // glm-5.2-tp8, packed weights, router inside
-    {26, 2, 8, 28.735},  // glm-5.2-tp8, packed weights, router inside
-    {26, 4, 8, 45.763},  // glm-5.2-tp8, packed weights, router inside
-    {26, 8, 8, 74.238},  // glm-5.2-tp8, packed weights, router inside
-    {22, 1, 8, 14.56},  // glm-5.2-tp8, raw weights
-    {22, 2, 8, 22.506},  // glm-5.2-tp8, raw weights
-    {22, 4, 8, 39.227},  // glm-5.2-tp8, raw weights
-    {22, 8, 8, 69.24},  // glm-5.2-tp8, raw weights
-    {18, 1, 8, 13.875},  // glm-5.2-tp8-bf16, packed weights
-    {17, 2, 8, 22.117},  // glm-5.2-tp8-bf16, packed weights
-    {17, 4, 8, 38.904},  // glm-5.2-tp8-bf16, packed weights
-    {17, 8, 8, 68.932},  // glm-5.2-tp8-bf16, packed weights
-    {27, 1, 8, 15.093},  // kimi-k2-tp8, packed weights
-    {27, 2, 8, 24.295},  // kimi-k2-tp8, packed weights
-    {27, 4, 8, 44.04},  // kimi-k2-tp8, packed weights
-    {27, 8, 8, 78.84},  // kimi-k2-tp8, packed weights
-    {29, 1, 8, 29.583},  // minimax-m2, packed weights
-    {29, 2, 8, 53.752},  // minimax-m2, packed weights
-    {28, 4, 8, 100.953},  // minimax-m2, packed weights
-    {28, 8, 8, 185.271},  // minimax-m2, packed weights
-    {30, 1, 8, 16.399},  // mixtral-8x7b-fp8-tp8, packed weights
-    {30, 2, 8, 22.97},  // mixtral-8x7b-fp8-tp8, packed weights
-    {30, 4, 8, 33.728},  // mixtral-8x7b-fp8-tp8, packed weights
-    {30, 8, 8, 43.355},  // mixtral-8x7b-fp8-tp8, packed weights
-    {31, 1, 8, 37.823},  // qwen3-235b-a22b, packed weights
-    {31, 2, 8, 69.86},  // qwen3-235b-a22b, packed weights
-    {32, 4, 8, 126.892},  // qwen3-235b-a22b, packed weights
-    {32, 8, 8, 222.195},  // qwen3-235b-a22b, packed weights
-    {34, 1, 8, 21.038},  // qwen3-235b-a22b-tp2, packed weights
-    {33, 2, 8, 36.922},  // qwen3-235b-a22b-tp2, packed weights
-    {33, 4, 8, 65.729},  // qwen3-235b-a22b-tp2, packed weights
-    {33, 8, 8, 114.49},  // qwen3-235b-a22b-tp2, packed weights
-    {35, 1, 8, 13.311},  // qwen3-235b-a22b-tp4, packed weights
-    {35, 2, 8, 21.204},  // qwen3-235b-a22b-tp4, packed weights
-    {35, 4, 8, 35.403},  // qwen3-235b-a22b-tp4, packed weights
-    {35, 8, 8, 60.683},  // qwen3-235b-a22b-tp4, packed weights
-    {36, 1, 8, 13.134},  // qwen3-30b-a3b, packed weights
-    {37, 2, 8, 21.765},  // qwen3-30b-a3b, packed weights
-    {37, 4, 8, 36.843},  // qwen3-30b-a3b, packed weights
-    {37, 8, 8, 61.63},  // qwen3-30b-a3b, packed weights
-    {38, 1, 8, 11.861},  // qwen3-next-80b-a3b, packed weights
-    {38, 2, 8, 18.532},  // qwen3-next-80b-a3b, packed weights
-    {39, 4, 8, 31.889},  // qwen3-next-80b-a3b, packed weights
-    {39, 8, 8, 57.928},  // qwen3-next-80b-a3b, packed weights
-    {44, 1, 8, 20.91},  // qwen3.5-122b, packed weights
-    {50, 2, 8, 36.745},  // qwen3.5-122b, packed weights
-    {47, 4, 8, 67.392},  // qwen3.5-122b, packed weights
-    {50, 8, 8, 123.439},  // qwen3.5-122b, packed weights
-    {42, 16, 16, 224.865},  // qwen3.5-122b, packed weights
-    {43, 32, 32, 402.832},  // qwen3.5-122b, packed weights
-    {45, 1, 8, 20.229},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {45, 2, 8, 36.442},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {45, 4, 8, 67.749},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {45, 8, 8, 124.136},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {0, 1, 8, 10.959},  // deepseek-v3-tp16, packed weights
+    {0, 2, 8, 15.808},  // deepseek-v3-tp16, packed weights
+    {0, 4, 8, 25.538},  // deepseek-v3-tp16, packed weights
+    {0, 8, 8, 43.988},  // deepseek-v3-tp16, packed weights
+    {1, 1, 8, 15.283},  // deepseek-v3-tp8, packed weights
+    {1, 2, 8, 25.001},  // deepseek-v3-tp8, packed weights
+    {1, 4, 8, 43.467},  // deepseek-v3-tp8, packed weights
+    {1, 8, 8, 76.15},  // deepseek-v3-tp8, packed weights
+    {8, 1, 8, 15.171},  // deepseek-v3.1-tp8, packed weights
+    {10, 2, 8, 24.719},  // deepseek-v3.1-tp8, packed weights
+    {10, 4, 8, 43.313},  // deepseek-v3.1-tp8, packed weights
+    {10, 8, 8, 76.475},  // deepseek-v3.1-tp8, packed weights
+    {4, 16, 16, 138.472},  // deepseek-v3.1-tp8, packed weights
+    {5, 32, 32, 232.653},  // deepseek-v3.1-tp8, packed weights
+    {9, 1, 8, 14.459},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {9, 2, 8, 24.032},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {12, 4, 8, 43.43},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {12, 8, 8, 76.956},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {6, 1, 8, 22.597},  // deepseek-v3.1-tp8, packed weights, router inside
+    {6, 2, 8, 33.233},  // deepseek-v3.1-tp8, packed weights, router inside
+    {11, 4, 8, 53.056},  // deepseek-v3.1-tp8, packed weights, router inside
+    {11, 8, 8, 85.699},  // deepseek-v3.1-tp8, packed weights, router inside
+    {7, 1, 8, 15.855},  // deepseek-v3.1-tp8, raw weights
+    {7, 2, 8, 25.089},  // deepseek-v3.1-tp8, raw weights
+    {13, 4, 8, 44.73},  // deepseek-v3.1-tp8, raw weights
+    {7, 8, 8, 78.336},  // deepseek-v3.1-tp8, raw weights
+    {3, 1, 8, 15.664},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 2, 8, 24.637},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 4, 8, 44.175},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 8, 8, 78.629},  // deepseek-v3.1-tp8-bf16, packed weights
+    {15, 1, 8, 34.713},  // glm-4.5-air, packed weights
+    {14, 2, 8, 64.465},  // glm-4.5-air, packed weights
+    {15, 4, 8, 117.312},  // glm-4.5-air, packed weights
+    {14, 8, 8, 205.724},  // glm-4.5-air, packed weights
+    {26, 1, 8, 13.543},  // glm-5.2-tp8, packed weights
+    {24, 2, 8, 21.483},  // glm-5.2-tp8, packed weights
+    {20, 4, 8, 37.511},  // glm-5.2-tp8, packed weights
+    {20, 8, 8, 66.22},  // glm-5.2-tp8, packed weights
+    {18, 16, 16, 118.278},  // glm-5.2-tp8, packed weights
+    {19, 32, 32, 200.394},  // glm-5.2-tp8, packed weights
+    {27, 1, 8, 12.652},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {29, 2, 8, 20.696},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {21, 4, 8, 36.823},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {21, 8, 8, 65.933},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {28, 1, 8, 20.434},  // glm-5.2-tp8, packed weights, router inside
+    {28, 2, 8, 29.16},  // glm-5.2-tp8, packed weights, router inside
+    {28, 4, 8, 45.684},  // glm-5.2-tp8, packed weights, router inside
+    {28, 8, 8, 75.066},  // glm-5.2-tp8, packed weights, router inside
+    {22, 1, 8, 14.256},  // glm-5.2-tp8, raw weights
+    {25, 2, 8, 22.205},  // glm-5.2-tp8, raw weights
+    {25, 4, 8, 38.62},  // glm-5.2-tp8, raw weights
+    {23, 8, 8, 66.723},  // glm-5.2-tp8, raw weights
+    {16, 1, 8, 13.86},  // glm-5.2-tp8-bf16, packed weights
+    {16, 2, 8, 21.869},  // glm-5.2-tp8-bf16, packed weights
+    {16, 4, 8, 38.797},  // glm-5.2-tp8-bf16, packed weights
+    {17, 8, 8, 68.34},  // glm-5.2-tp8-bf16, packed weights
+    {30, 1, 8, 15.079},  // kimi-k2-tp8, packed weights
+    {30, 2, 8, 24.289},  // kimi-k2-tp8, packed weights
+    {30, 4, 8, 43.39},  // kimi-k2-tp8, packed weights
+    {30, 8, 8, 78.254},  // kimi-k2-tp8, packed weights
+    {31, 1, 8, 29.345},  // minimax-m2, packed weights
+    {31, 2, 8, 53.411},  // minimax-m2, packed weights
+    {31, 4, 8, 100.905},  // minimax-m2, packed weights
+    {31, 8, 8, 185.306},  // minimax-m2, packed weights
+    {32, 1, 8, 15.451},  // mixtral-8x7b-fp8-tp8, packed weights
+    {32, 2, 8, 22.094},  // mixtral-8x7b-fp8-tp8, packed weights
+    {32, 4, 8, 32.734},  // mixtral-8x7b-fp8-tp8, packed weights
+    {32, 8, 8, 40.742},  // mixtral-8x7b-fp8-tp8, packed weights
+    {33, 1, 8, 37.755},  // qwen3-235b-a22b, packed weights
+    {33, 2, 8, 69.647},  // qwen3-235b-a22b, packed weights
+    {34, 4, 8, 126.93},  // qwen3-235b-a22b, packed weights
+    {33, 8, 8, 220.837},  // qwen3-235b-a22b, packed weights
+    {36, 1, 8, 21.059},  // qwen3-235b-a22b-tp2, packed weights
+    {35, 2, 8, 37.08},  // qwen3-235b-a22b-tp2, packed weights
+    {35, 4, 8, 65.964},  // qwen3-235b-a22b-tp2, packed weights
+    {35, 8, 8, 113.322},  // qwen3-235b-a22b-tp2, packed weights
+    {37, 1, 8, 13.117},  // qwen3-235b-a22b-tp4, packed weights
+    {37, 2, 8, 21.197},  // qwen3-235b-a22b-tp4, packed weights
+    {37, 4, 8, 35.421},  // qwen3-235b-a22b-tp4, packed weights
+    {37, 8, 8, 59.691},  // qwen3-235b-a22b-tp4, packed weights
+    {38, 1, 8, 12.892},  // qwen3-30b-a3b, packed weights
+    {39, 2, 8, 21.666},  // qwen3-30b-a3b, packed weights
+    {39, 4, 8, 36.874},  // qwen3-30b-a3b, packed weights
+    {39, 8, 8, 61.065},  // qwen3-30b-a3b, packed weights
+    {40, 1, 8, 11.738},  // qwen3-next-80b-a3b, packed weights
+    {40, 2, 8, 18.483},  // qwen3-next-80b-a3b, packed weights
+    {40, 4, 8, 31.96},  // qwen3-next-80b-a3b, packed weights
+    {41, 8, 8, 58.302},  // qwen3-next-80b-a3b, packed weights
+    {45, 1, 8, 21.418},  // qwen3.5-122b, packed weights
+    {50, 2, 8, 37.198},  // qwen3.5-122b, packed weights
+    {50, 4, 8, 69.165},  // qwen3.5-122b, packed weights
+    {50, 8, 8, 131.046},  // qwen3.5-122b, packed weights
+    {43, 16, 16, 224.865},  // qwen3.5-122b, packed weights
+    {44, 32, 32, 402.832},  // qwen3.5-122b, packed weights
+    {47, 1, 8, 20.653},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {47, 2, 8, 36.93},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {47, 4, 8, 68.426},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {47, 8, 8, 125.067},  // qwen3.5-122b, packed weights, programmatic dependent launch
     {49, 1, 8, 26.442},  // qwen3.5-122b, packed weights, router inside
     {49, 2, 8, 43.605},  // qwen3.5-122b, packed weights, router inside
     {49, 4, 8, 75.733},  // qwen3.5-122b, packed weights, router inside
@@ -541,36 +537,36 @@ inline constexpr Entry kEntries[] = {
     {48, 2, 8, 39.233},  // qwen3.5-122b, raw weights
     {48, 4, 8, 70.536},  // qwen3.5-122b, raw weights
     {48, 8, 8, 128.3},  // qwen3.5-122b, raw weights
-    {40, 1, 8, 21.395},  // qwen3.5-122b-bf16, packed weights
-    {40, 2, 8, 37.819},  // qwen3.5-122b-bf16, packed weights
-    {40, 4, 8, 71.77},  // qwen3.5-122b-bf16, packed weights
-    {41, 8, 8, 132.335},  // qwen3.5-122b-bf16, packed weights
-    {57, 1, 8, 10.119},  // qwen3.5-35b, packed weights
-    {57, 2, 8, 15.404},  // qwen3.5-35b, packed weights
-    {67, 4, 8, 25.611},  // qwen3.5-35b, packed weights
-    {63, 8, 8, 44.618},  // qwen3.5-35b, packed weights
-    {54, 16, 16, 79.412},  // qwen3.5-35b, packed weights
-    {55, 32, 32, 132.249},  // qwen3.5-35b, packed weights
-    {58, 1, 8, 9.354},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {58, 2, 8, 14.577},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {56, 4, 8, 25.112},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {64, 8, 8, 44.416},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {60, 1, 8, 14.303},  // qwen3.5-35b, packed weights, router inside
-    {62, 2, 8, 20.066},  // qwen3.5-35b, packed weights, router inside
-    {62, 4, 8, 31.113},  // qwen3.5-35b, packed weights, router inside
-    {66, 8, 8, 50.761},  // qwen3.5-35b, packed weights, router inside
-    {59, 1, 8, 10.484},  // qwen3.5-35b, raw weights
-    {61, 2, 8, 15.602},  // qwen3.5-35b, raw weights
-    {65, 4, 8, 27.108},  // qwen3.5-35b, raw weights
-    {65, 8, 8, 47.42},  // qwen3.5-35b, raw weights
-    {52, 1, 8, 10.267},  // qwen3.5-35b-bf16, packed weights
-    {52, 2, 8, 15.616},  // qwen3.5-35b-bf16, packed weights
-    {51, 4, 8, 26.294},  // qwen3.5-35b-bf16, packed weights
-    {53, 8, 8, 46.411},  // qwen3.5-35b-bf16, packed weights
-    {68, 1, 8, 7.123},  // toy, packed weights
-    {68, 2, 8, 7.31},  // toy, packed weights
-    {68, 4, 8, 7.467},  // toy, packed weights
-    {68, 8, 8, 7.709},  // toy, packed weights
+    {42, 1, 8, 21.61},  // qwen3.5-122b-bf16, packed weights
+    {42, 2, 8, 37.514},  // qwen3.5-122b-bf16, packed weights
+    {42, 4, 8, 69.155},  // qwen3.5-122b-bf16, packed weights
+    {42, 8, 8, 128.726},  // qwen3.5-122b-bf16, packed weights
+    {57, 1, 8, 9.727},  // qwen3.5-35b, packed weights
+    {57, 2, 8, 15.466},  // qwen3.5-35b, packed weights
+    {65, 4, 8, 25.755},  // qwen3.5-35b, packed weights
+    {63, 8, 8, 44.838},  // qwen3.5-35b, packed weights
+    {54, 16, 16, 79.13},  // qwen3.5-35b, packed weights
+    {55, 32, 32, 131.679},  // qwen3.5-35b, packed weights
+    {58, 1, 8, 8.96},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {58, 2, 8, 14.428},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {56, 4, 8, 24.989},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {56, 8, 8, 43.781},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {60, 1, 8, 14.134},  // qwen3.5-35b, packed weights, router inside
+    {62, 2, 8, 20.207},  // qwen3.5-35b, packed weights, router inside
+    {62, 4, 8, 31.108},  // qwen3.5-35b, packed weights, router inside
+    {64, 8, 8, 50.843},  // qwen3.5-35b, packed weights, router inside
+    {59, 1, 8, 10.239},  // qwen3.5-35b, raw weights
+    {61, 2, 8, 15.498},  // qwen3.5-35b, raw weights
+    {61, 4, 8, 26.489},  // qwen3.5-35b, raw weights
+    {66, 8, 8, 46.157},  // qwen3.5-35b, raw weights
+    {52, 1, 8, 10.065},  // qwen3.5-35b-bf16, packed weights
+    {51, 2, 8, 15.468},  // qwen3.5-35b-bf16, packed weights
+    {51, 4, 8, 26.21},  // qwen3.5-35b-bf16, packed weights
+    {53, 8, 8, 45.133},  // qwen3.5-35b-bf16, packed weights
+    {67, 1, 8, 7.063},  // toy, packed weights
+    {67, 2, 8, 7.257},  // toy, packed weights
+    {67, 4, 8, 7.432},  // toy, packed weights
+    {67, 8, 8, 7.662},  // toy, packed weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }
