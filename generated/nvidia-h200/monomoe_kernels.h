@@ -328,31 +328,31 @@ inline constexpr Kernel kKernels[] = {
         "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x5_d64x512x4",
         15, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 225152, 96, 360448, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t16-g132-u64x1024x3-d64x512x4.cubin",
-        "9f837566b6d42cd6c99cfb27e0ac467dbee65ca9f19d9cc5d536a03c6e1c2f71",
+        "2f3041b9e31f32103007a48671ade84f88df351c3e740c6ce3b74088a9d67b6d",
         "monomoe_qwen3_5_122b_t16_g132_u64x1024x3_d64x512x4",
         16, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 205312, 96, 776192, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t32-g132-u128x1024x3-d64x512x2.cubin",
-        "69819e067644c3e250a036870ecdd8e5a73fcb90787d53f4a68edeb7392bbce8",
+        "db47b5a3479a96344d57f99e5c196f71ac3fd3e8c000b095ee1d92b0fe121561",
         "monomoe_qwen3_5_122b_t32_g132_u128x1024x3_d64x512x2",
         16, {132, 128, 1024, 64, 512, 3, 2}, 32, 132, 608, 226048, 96, 1552384, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4.cubin",
         "8ef7ca15d4d22c529bec7a51d4b5a4f6d6d7777b08ca14bda2979fe627042d2c",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4",
         16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 388096, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-router.cubin",
-        "b81277a821502b6989bac2b182d17b715af5235e353edef2c595b824dcaf7e22",
-        "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_router",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 170368, 96, 396288, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-122b-t8-g128-u64x1024x3-d64x512x3-pdl.cubin",
         "80a3d6ed4a553b7ab10ef1d4f708559a9d8003c61671b2dcf480f45d8d0d7f06",
         "monomoe_qwen3_5_122b_t8_g128_u64x1024x3_d64x512x3_pdl",
         16, {128, 64, 1024, 64, 512, 3, 3}, 8, 128, 608, 178560, 96, 388096, Layout::kPacked, Router::kLogits, true},
+    {"qwen3.5-122b-t8-g132-u128x1024x5-d96x1024x3-raw.cubin",
+        "a9a595f3a69e1151b5610f8e491503c03390c4430231e6459614cece5964e3e5",
+        "monomoe_qwen3_5_122b_t8_g132_u128x1024x5_d96x1024x3_raw",
+        16, {132, 128, 1024, 96, 1024, 5, 3}, 8, 132, 608, 169344, 96, 289792, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-raw.cubin",
-        "de4626e3c26479c8466735c26f4f65db2395dc90f17a6985eeffb25bf5197e3e",
+        "04b1a78dab9f62df46909c3d05b47de07d439c86b89c955f0d7e5ca388a75e7c",
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_raw",
         16, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 202112, 96, 289792, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-122b-t8-g132-u128x1024x6-d96x1024x4-router.cubin",
-        "912563124e354440e5a6e5e8bd48622176680f118d20af7318e57fa3ae7cdbba",
+        "8329632a34c3620490b17e8d92be058b6fe7efed4003859557abdbfac9e205d6",
         "monomoe_qwen3_5_122b_t8_g132_u128x1024x6_d96x1024x4_router",
         16, {132, 128, 1024, 96, 1024, 6, 4}, 8, 132, 608, 202112, 96, 297984, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-122b-t8-g132-u128x1024x8-d64x512x4.cubin",
@@ -522,21 +522,21 @@ inline constexpr Entry kEntries[] = {
     {45, 1, 8, 21.418},  // qwen3.5-122b, packed weights
     {50, 2, 8, 37.198},  // qwen3.5-122b, packed weights
     {50, 4, 8, 69.165},  // qwen3.5-122b, packed weights
-    {50, 8, 8, 131.046},  // qwen3.5-122b, packed weights
-    {43, 16, 16, 224.865},  // qwen3.5-122b, packed weights
-    {44, 32, 32, 402.832},  // qwen3.5-122b, packed weights
-    {47, 1, 8, 20.653},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {47, 2, 8, 36.93},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {47, 4, 8, 68.426},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {47, 8, 8, 125.067},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {49, 1, 8, 26.442},  // qwen3.5-122b, packed weights, router inside
-    {49, 2, 8, 43.605},  // qwen3.5-122b, packed weights, router inside
-    {49, 4, 8, 75.733},  // qwen3.5-122b, packed weights, router inside
-    {46, 8, 8, 132.628},  // qwen3.5-122b, packed weights, router inside
-    {48, 1, 8, 22.47},  // qwen3.5-122b, raw weights
-    {48, 2, 8, 39.233},  // qwen3.5-122b, raw weights
-    {48, 4, 8, 70.536},  // qwen3.5-122b, raw weights
-    {48, 8, 8, 128.3},  // qwen3.5-122b, raw weights
+    {45, 8, 8, 125.095},  // qwen3.5-122b, packed weights
+    {43, 16, 16, 226.271},  // qwen3.5-122b, packed weights
+    {44, 32, 32, 401.682},  // qwen3.5-122b, packed weights
+    {46, 1, 8, 20.653},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {46, 2, 8, 36.93},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {46, 4, 8, 68.426},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {46, 8, 8, 125.067},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {49, 1, 8, 27.264},  // qwen3.5-122b, packed weights, router inside
+    {49, 2, 8, 46.653},  // qwen3.5-122b, packed weights, router inside
+    {49, 4, 8, 75.725},  // qwen3.5-122b, packed weights, router inside
+    {49, 8, 8, 133.262},  // qwen3.5-122b, packed weights, router inside
+    {48, 1, 8, 22.136},  // qwen3.5-122b, raw weights
+    {47, 2, 8, 39.701},  // qwen3.5-122b, raw weights
+    {48, 4, 8, 72.096},  // qwen3.5-122b, raw weights
+    {47, 8, 8, 130.397},  // qwen3.5-122b, raw weights
     {42, 1, 8, 21.61},  // qwen3.5-122b-bf16, packed weights
     {42, 2, 8, 37.514},  // qwen3.5-122b-bf16, packed weights
     {42, 4, 8, 69.155},  // qwen3.5-122b-bf16, packed weights

@@ -1,6 +1,6 @@
 // shape qwen3.5-122b, up to 8 tokens, schedule g132-u128x1024x6-d96x1024x4, raw weights
 // rebuild: monomoe-gen render --model qwen3.5-122b --token-tile 8 --layout raw --schedule grid=132,g_up=128,k_up=1024,g_down=96,k_down=1024,d_up=6,d_down=4
-// sources 776215b63e82fca80a086a30c38e5f9fd1a19093aef1799a33d62a1deddc3de4
+// sources ae536d6c7845bd4798c88fa12bdbd210e5beffc7b483eee263e06948f0882c30
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -10,16 +10,8 @@
 // Requantization of h and the down projection.
 
 
-#line 1 "ops/handoff.cuh"
-// Hand-off between CTAs through the workspace: the payload is the flag.
-//
-// A launch uses one half of the workspace, which is all zero bits when it starts. A producer never writes zero bits,
-// so a consumer that reads something else has read the value; no counter and no fence are needed. Each launch
-// clears what the launch before it left in the other half, so the next one finds it clean.
-
-
-#line 1 "device/memory.cuh"
-// Global memory that other CTAs write during the launch (relaxed, GPU scope), inputs, and atomics.
+#line 1 "device/clock.cuh"
+// The SM's clock: time stamps for traces, and short waits.
 
 
 #line 1 "device/mbarrier.cuh"
@@ -149,7 +141,57 @@ MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity, u64 limit_ns) {
 }
 
 }  // namespace device
-#line 5 "device/memory.cuh"
+#line 5 "device/clock.cuh"
+
+
+namespace device {
+
+// Cycles of this SM, modulo 2^32.
+MONOMOE_DEVICE u32 sm_clock() {
+    u32 now;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+    return now;
+}
+
+// Lets some time pass.
+MONOMOE_DEVICE void spin(u32 cycles) {
+    for (const u32 began = sm_clock(); sm_clock() - began < cycles;) {}
+}
+
+// The clock, not before a word of shared memory is loaded: behind a barrier of the hardware the clock may be read before
+// the barrier is over, memory may not.
+MONOMOE_DEVICE u32 sm_clock_behind(const u32* shared) {
+    u32 now;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        ".reg .u32 word;\n"
+        "ld.volatile.shared.u32 word, [%1];\n"
+        "setp.eq.u32 p, word, 0;\n"
+        "@p mov.u32 %0, %%clock;\n"
+        "@!p mov.u32 %0, %%clock;\n"
+        "}"
+        : "=r"(now)
+        : "r"(shared_address(shared))
+        : "memory");
+    return now;
+}
+
+}  // namespace device
+#line 5 "ops/down_proj.cuh"
+#line 1 "ops/handoff.cuh"
+// Hand-off between CTAs through the workspace: the payload is the flag.
+//
+// A launch uses one half of the workspace, which is all zero bits when it starts. A producer never writes zero bits,
+// so a consumer that reads something else has read the value; no counter and no fence are needed. Each launch
+// clears what the launch before it left in the other half, so the next one finds it clean.
+
+
+#line 1 "device/memory.cuh"
+// Global memory that other CTAs write during the launch (relaxed, GPU scope), inputs, and atomics.
+
+
+
 
 namespace device {
 
@@ -443,6 +485,8 @@ constexpr u32 kSlotWarps = 2;
 constexpr bool kXInShared = true;
 
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
+constexpr u32 kInputParts = 1;  // of the columns, in which the quantized input is received
+constexpr u32 kPartBlocks = (kHiddenBlocks + kInputParts - 1) / kInputParts;
 constexpr u32 kIntermediateBlocks = shape::kIntermediate / kScaleBlock;
 constexpr u32 kLaneExperts = (shape::kExperts + 31) / 32;  // consecutive experts whose scores one lane holds
 using LaneMask = u16;  // a bit for each of them
@@ -556,9 +600,9 @@ struct Barriers {
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
     device::Mbarrier up_ending;  // this CTA has begun its last up unit
-    device::Mbarrier x_ready;    // x and x_scale are complete
+    device::Mbarrier x_ready[schedule::kInputParts];  // a part of the columns of x and x_scale is complete
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + 10;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 9;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
@@ -572,7 +616,7 @@ struct Barriers {
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
         if (index == kRouted) count = schedule::kRequantWarps;
         if (index == kWeighted) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
-        if (index == kXReady) count = schedule::kRequantWarps;
+        if (index >= kXReady) count = schedule::kRequantWarps;
         return count;
     }
 };
@@ -635,11 +679,11 @@ MONOMOE_DEVICE float never_zero(float value) {
 }
 MONOMOE_DEVICE u32 never_zero(u32 four_e4m3) { return four_e4m3 ? four_e4m3 : 0x80u; }  // one of them -0
 MONOMOE_DEVICE bool has_arrived(float value) { return device::float_to_bits(value) != 0; }
-MONOMOE_DEVICE bool has_arrived(const F32x4& v) {
-    return has_arrived(v.x) && has_arrived(v.y) && has_arrived(v.z) && has_arrived(v.w);
+// Zero if any word is: whether many words have arrived is asked without a branch.
+MONOMOE_DEVICE u32 least_word(const U32x4& v) { return device::minimum(device::minimum(v.x, v.y), device::minimum(v.z, v.w)); }
+MONOMOE_DEVICE u32 least_word(const F32x4& v) {
+    return least_word(U32x4{device::float_to_bits(v.x), device::float_to_bits(v.y), device::float_to_bits(v.z), device::float_to_bits(v.w)});
 }
-
-MONOMOE_DEVICE bool has_arrived(const U32x4& v) { return v.x && v.y && v.z && v.w; }
 
 // 128 columns of one token's quantized input, then their scale and three words that only fill.
 struct alignas(16) InputPacket {
@@ -713,7 +757,7 @@ MONOMOE_DEVICE void clear_other_half(const Args& args, const SharedStorage& s, u
         *reinterpret_cast<U32x4*>(other + at) = {0, 0, 0, 0};
     }
 }
-#line 5 "ops/down_proj.cuh"
+#line 6 "ops/down_proj.cuh"
 #line 1 "ops/product.cuh"
 // One 16x128 weight block times the activations of an expert's tokens.
 
@@ -876,7 +920,7 @@ MONOMOE_DEVICE void store_partials(Partials& partials, const float (&sums)[kCoun
 #pragma unroll
     for (u32 a = 0; a < kCount; ++a) partials[warp][a][lane] = {sums[a][0], sums[a][1], sums[a][2], sums[a][3]};
 }
-#line 6 "ops/down_proj.cuh"
+#line 7 "ops/down_proj.cuh"
 #line 1 "ops/quantize.cuh"
 // Activations to e4m3 with one scale per token and 128 columns.
 //
@@ -1001,79 +1045,120 @@ MONOMOE_DEVICE void quantize_inputs(const Args& args, const SharedStorage& s, In
     }
 }
 
-// How the packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
-struct PacketShare {
+// What a CTA receives of a packet: all of it, or only the scale.
+struct Received {
     static constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
-    static constexpr u32 kWords = InputPacket::kWords - kFirstWord;  // that are received of a packet
-    static constexpr u32 kPackets = 32 / kWords;
-    static constexpr u32 kStep = kPackets * schedule::kRequantWarps;  // from a lane's packet to its next one
+    static constexpr u32 kWords = InputPacket::kWords - kFirstWord;
+
+    // Stores word `index` of those that are received of a packet.
+    MONOMOE_DEVICE static void store(SharedStorage& s, u32 token, u32 block, u32 index, const U32x4& word) {
+        if (kFirstWord + index == InputPacket::kScaleWord) {
+            s.x_scale[block][token] = device::bits_to_float(word.x);
+        } else {
+            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + index * 16]) = word;
+        }
+    }
 };
 
-// Receives packets at, at + kStep, ... below `end`, kCount of them at most: a lane one `word` of each.
-template <u32 kCount>
-MONOMOE_DEVICE void receive_packets(SharedStorage& s, const InputPacket* packets, u32 at, u32 end, u32 word, u64 limit_ns) {
-    U32x4 words[kCount];
-    const device::Watchdog watchdog{limit_ns};
+// How few packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
+struct FewPackets {
+    static constexpr u32 kPackets = 32 / Received::kWords;
+    static constexpr u32 kStep = kPackets * schedule::kRequantWarps;  // from a lane's packet to its next one
+    static constexpr u32 kLoads = 5;                                  // a lane; more take more code, which has to be fetched
+};
+
+// Receives FewPackets::kStep * kLoads packets at most: a lane one word of each of its packets.
+MONOMOE_DEVICE void receive_few(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
+    using Few = FewPackets;
+    const u32 end = lane < Few::kPackets * Received::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
+    const u32 first = warp * Few::kPackets + lane / Received::kWords, index = lane % Received::kWords;
+    U32x4 words[Few::kLoads];
+    const device::Watchdog watchdog{args.wait_limit_ns};
 #pragma unroll 1
     for (;;) {
-        bool arrived = true;
+        u32 least = 0xffffffffu;
 #pragma unroll
-        for (u32 i = 0; i < kCount; ++i) {
-            if (at + i * PacketShare::kStep < end) words[i] = packets[at + i * PacketShare::kStep].load(word);
+        for (u32 i = 0; i < Few::kLoads; ++i) {
+            words[i] = {1, 1, 1, 1};
+            if (first + i * Few::kStep < end) words[i] = packets[first + i * Few::kStep].load(Received::kFirstWord + index);
         }
 #pragma unroll
-        for (u32 i = 0; i < kCount; ++i) arrived = arrived && (at + i * PacketShare::kStep >= end || has_arrived(words[i]));
-        if (device::all(arrived)) break;
+        for (u32 i = 0; i < Few::kLoads; ++i) least = device::minimum(least, least_word(words[i]));
+        if (device::all(least != 0)) break;
         watchdog.check();
     }
 #pragma unroll
-    for (u32 i = 0; i < kCount; ++i) {
-        const u32 pair = at + i * PacketShare::kStep;
+    for (u32 i = 0; i < Few::kLoads; ++i) {
+        const u32 pair = first + i * Few::kStep;
         if (pair >= end) break;
-        const u32 token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
-        if (word == InputPacket::kScaleWord) {
-            s.x_scale[block][token] = device::bits_to_float(words[i].x);
-        } else {
-            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + word * 16]) = words[i];
-        }
+        Received::store(s, pair / schedule::kHiddenBlocks, pair % schedule::kHiddenBlocks, index, words[i]);
     }
+    device::sync_warp();
+    if (lane < schedule::kInputParts) device::mbarrier_arrive(&s.barrier.x_ready[lane]);
 }
 
-// Receives any number of packets: the warps take their words in turn, 32 at a time.
-MONOMOE_DEVICE void receive_words(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
-    constexpr u32 kBatch = 8;  // words a lane has on their way
-    constexpr u32 kThreads = 32 * schedule::kRequantWarps;
-    constexpr u32 kFirstWord = PacketShare::kFirstWord, kWords = PacketShare::kWords;
-    const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;
-    const U32x4* const words = InputPacket::words_of(packets);
-#pragma unroll 1
-    for (u32 first = (schedule::kRequantWarps - 1 - warp) * 32; first < count; first += kBatch * kThreads) {
-        U32x4 word[kBatch];
-        const device::Watchdog watchdog{args.wait_limit_ns};
+// Many packets are received in items, which go to the warps in turn, all of a part of the columns before the next: a
+// part of the packets of as many tokens as a warp can have on their way.
+struct InputItem {
+    static constexpr u32 kPartWords = schedule::kPartBlocks * Received::kWords;  // of a token
+    static constexpr u32 kMostWords = 256;  // unless a part has more
+    static constexpr u32 kTokens = kPartWords < kMostWords ? kMostWords / kPartWords : 1;
+    static constexpr u32 kLoads = (kTokens * kPartWords + 31) / 32;  // a lane
+
+    u32 first_token, first_block;
+    u32 tokens;
+
+    // Where the lane's i-th word belongs.
+    struct Place {
+        u32 token, block, index;  // from the item's first token and block; of the words that are received
+    };
+    MONOMOE_DEVICE static Place place(u32 i, u32 lane) {
+        const u32 at = i * 32 + lane;
+        return {at / kPartWords, at % kPartWords / Received::kWords, at % Received::kWords};
+    }
+    MONOMOE_DEVICE bool has(const Place& at) const {
+        return at.token < tokens && (schedule::kHiddenBlocks % schedule::kPartBlocks == 0 || first_block + at.block < schedule::kHiddenBlocks);
+    }
+
+    MONOMOE_DEVICE void receive(SharedStorage& s, const InputPacket* packets, u32 lane, u64 limit_ns) const {
+        packets += first_token * schedule::kHiddenBlocks + first_block;
+        U32x4 words[kLoads];
+        const device::Watchdog watchdog{limit_ns};
 #pragma unroll 1
         for (;;) {
-            bool arrived = true;
+            u32 least = 0xffffffffu;
 #pragma unroll
-            for (u32 i = 0; i < kBatch; ++i) {
-                const u32 at = first + i * kThreads + lane;
-                word[i] = {1, 1, 1, 1};
-                if (at < count) word[i] = device::load_relaxed(words + (kFirstWord ? at * InputPacket::kWords + kFirstWord : at));
+            for (u32 i = 0; i < kLoads; ++i) {
+                const Place at = place(i, lane);
+                words[i] = {1, 1, 1, 1};
+                if (has(at)) words[i] = packets[at.token * schedule::kHiddenBlocks + at.block].load(Received::kFirstWord + at.index);
             }
 #pragma unroll
-            for (u32 i = 0; i < kBatch; ++i) arrived = arrived && has_arrived(word[i]);
-            if (device::all(arrived)) break;
+            for (u32 i = 0; i < kLoads; ++i) least = device::minimum(least, least_word(words[i]));
+            if (device::all(least != 0)) break;
             watchdog.check();
         }
 #pragma unroll
-        for (u32 i = 0; i < kBatch; ++i) {
-            const u32 at = first + i * kThreads + lane;
-            const u32 pair = at / kWords, token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
-            const bool is_scale = kFirstWord + at % kWords == InputPacket::kScaleWord;
-            if (at < count && is_scale) s.x_scale[block][token] = device::bits_to_float(word[i].x);
-            if (at < count && !is_scale) {
-                *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + at % kWords * 16]) = word[i];
-            }
+        for (u32 i = 0; i < kLoads; ++i) {
+            const Place at = place(i, lane);
+            if (has(at)) Received::store(s, first_token + at.token, first_block + at.block, at.index, words[i]);
         }
+    }
+};
+
+// Receives any number of packets.
+MONOMOE_DEVICE void receive_items(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
+    const u32 groups = (args.tokens + InputItem::kTokens - 1) / InputItem::kTokens;
+#pragma unroll 1
+    for (u32 part = 0; part < schedule::kInputParts; ++part) {
+#pragma unroll 1
+        for (u32 group = (warp - part * groups) % schedule::kRequantWarps; group < groups; group += schedule::kRequantWarps) {
+            const u32 token = group * InputItem::kTokens, left = args.tokens - token;
+            const InputItem item = {token, part * schedule::kPartBlocks, left < InputItem::kTokens ? left : InputItem::kTokens};
+            item.receive(s, packets, lane, args.wait_limit_ns);
+        }
+        device::sync_warp();
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready[part]);
     }
 }
 
@@ -1083,21 +1168,14 @@ MONOMOE_DEVICE void receive_words(const Args& args, SharedStorage& s, const Inpu
 //   Waits on  the packets
 //   Signals   x_ready
 MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
-    using Share = PacketShare;
     const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
-    const u32 count = lane < Share::kPackets * Share::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
-    const u32 word = Share::kFirstWord + lane % Share::kWords;
-    const u32 first = warp * Share::kPackets + lane / Share::kWords;
-    constexpr u32 kFew = 3;  // a lane; so few take less code, and code has to be fetched
-    if (args.tokens * schedule::kHiddenBlocks <= kFew * Share::kStep) {
-        receive_packets<kFew>(s, packets, first, count, word, args.wait_limit_ns);
+    if (args.tokens * schedule::kHiddenBlocks <= FewPackets::kLoads * FewPackets::kStep) {
+        receive_few(args, s, packets, warp, lane);
     } else {
-        receive_words(args, s, packets, warp, lane);
+        receive_items(args, s, packets, warp, lane);
     }
-    device::sync_warp();
-    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
 }
-#line 7 "ops/down_proj.cuh"
+#line 8 "ops/down_proj.cuh"
 #line 1 "ops/stream.cuh"
 // Which weights a CTA needs, in which order; the producer that requests them.
 
@@ -1274,43 +1352,7 @@ struct RingReader {
 // Time stamps of one warp, rendered away when a kernel is not traced.
 
 
-#line 1 "device/clock.cuh"
-// Time stamps for traces.
 
-
-
-
-
-namespace device {
-
-// Cycles of this SM, modulo 2^32.
-MONOMOE_DEVICE u32 sm_clock() {
-    u32 now;
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
-    return now;
-}
-
-// The same, not before a word of shared memory is loaded: behind a barrier of the hardware the clock may be read before
-// the barrier is over, memory may not.
-MONOMOE_DEVICE u32 sm_clock_behind(const u32* shared) {
-    u32 now;
-    asm volatile(
-        "{\n"
-        ".reg .pred p;\n"
-        ".reg .u32 word;\n"
-        "ld.volatile.shared.u32 word, [%1];\n"
-        "setp.eq.u32 p, word, 0;\n"
-        "@p mov.u32 %0, %%clock;\n"
-        "@!p mov.u32 %0, %%clock;\n"
-        "}"
-        : "=r"(now)
-        : "r"(shared_address(shared))
-        : "memory");
-    return now;
-}
-
-}  // namespace device
-#line 5 "ops/trace.cuh"
 
 
 
@@ -1512,7 +1554,7 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& t
         }
     }
 }
-#line 8 "ops/down_proj.cuh"
+#line 9 "ops/down_proj.cuh"
 
 
 // A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
@@ -1520,6 +1562,10 @@ using HRow = F32x4[schedule::kIntermediateBlocks];
 
 // Whether a warp asks for its next row before it rounds one. Two long rows would not fit the registers.
 constexpr bool kRowAhead = schedule::kIntermediateBlocks <= 8;
+
+// Cycles from the beginning of a CTA's last up unit until it asks for rows of h. A row that is not there when it is asked
+// for comes a trip later.
+constexpr u32 kAskAfter = 300;
 
 // Asks for a row that may not be there yet.
 MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
@@ -1530,10 +1576,10 @@ MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
 }
 
 MONOMOE_DEVICE bool row_has_arrived(const HRow& row) {
-    bool arrived = true;
+    u32 least = 0xffffffffu;
 #pragma unroll
-    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) arrived = arrived && has_arrived(row[b]);
-    return device::all(arrived);
+    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) least = device::minimum(least, least_word(row[b]));
+    return device::all(least != 0);
 }
 
 // Asks again until all of a row that was asked for has arrived.
@@ -1629,7 +1675,7 @@ private:
 // rounded to bf16.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
 //   Writes    h, h_scale
-//   Waits on  listed, numbered and weighted (the caller did), the rows of h, h_empty
+//   Waits on  listed and weighted (the caller did), numbered, up_ending, the rows of h, h_empty
 //   Signals   h_full
 MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 warp, u32 lane) {
     constexpr u32 kBlocks = schedule::kIntermediateBlocks;
@@ -1642,18 +1688,28 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const u32 use = local / schedule::kHSlots;
         if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1, args.wait_limit_ns);
     };
+    const auto scale_of = [&](u32 expert) {
+        return device::load_input(args.w2_scale + (expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
+    };
+    // The scales of all experts, which are in the L1 cache when a row wants one: they would queue behind the weights.
+    // Their maximum is of no use but to the compiler, which drops a load without one.
+    float weight_scale = 0.f;
+#pragma unroll 4
+    for (u32 local = warp % RowShare::kTeams; local < share.count; local += RowShare::kTeams) {
+        if (has_scale) weight_scale = device::maximum(weight_scale, scale_of(s.active[share.expert(local)].expert));
+    }
+    device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
+    device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
+    device::spin(kAskAfter);
     RowShare rows(s, share, warp);
     HRow next;
     const float* source = nullptr;
-    float weight_scale = 0.f;
     const auto ask = [&] {
         if (!rows.valid()) return;
         const ActiveExpert expert = rows.expert();
         source = handoff.h_row(expert.first_row + rows.rank);
         load_row(next, source, lane);
-        if (has_scale) {
-            weight_scale = device::load_input(args.w2_scale + (expert.expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
-        }
+        if (has_scale) weight_scale = scale_of(expert.expert);
     };
     if (kRowAhead) ask();
 #pragma unroll 1
@@ -1803,7 +1859,7 @@ MONOMOE_DEVICE void copy_inputs(const Args& args, SharedStorage& s, u32 warp, u3
         }
     }
     device::sync_warp();
-    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
+    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready[0]);
 }
 
 // A column block of the routed tokens' input in global memory.
@@ -1886,7 +1942,7 @@ struct InputPackets {
 private:
     MONOMOE_DEVICE bool complete(const Operands& operands, u32 lane) const {
         const bool routed = tokens >> token_of(tokens, lane / 4) & 1;
-        return device::all(!routed || (has_arrived(operands.part[0]) && has_arrived(operands.part[1])));
+        return device::all(!routed || device::minimum(least_word(operands.part[0]), least_word(operands.part[1])) != 0);
     }
 };
 
@@ -1942,7 +1998,9 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         float sums[Stage::kAccumulators][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
-            if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, args.wait_limit_ns);
+            if (units == 0 && (k == 0 || schedule::kInputParts > 1)) {
+                device::mbarrier_wait(&s.barrier.x_ready[((k + 1) * Stage::kColumnBlocks - 1) / schedule::kPartBlocks], 0, args.wait_limit_ns);
+            }
             ring.wait(args, s);
             trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
 #pragma unroll
@@ -2064,7 +2122,6 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
                             u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
     drain_partials(args, s, units);
-    device::sync_named(NamedBarrier::kOutput, kMmaThreads);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
     device::sync_named(NamedBarrier::kOutput, kMmaThreads);
@@ -2169,7 +2226,7 @@ MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& 
     }
     const device::Watchdog watchdog{args.wait_limit_ns};
     for (;;) {
-        bool arrived = true;
+        u32 least = 0xffffffffu;
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; j += kWidth) {
             const u32 expert = lane * schedule::kLaneExperts + j;
@@ -2179,16 +2236,16 @@ MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& 
                 lanes.logit[j + 1] = four.y;
                 lanes.logit[j + 2] = four.z;
                 lanes.logit[j + 3] = four.w;
-                arrived = arrived && has_arrived(four);
+                least = device::minimum(least, least_word(four));
             } else {
                 lanes.logit[j] = 0.f;
                 if (expert < shape::kExperts) {
                     lanes.logit[j] = device::load_relaxed(row + expert);
-                    arrived = arrived && has_arrived(lanes.logit[j]);
+                    least = device::minimum(least, device::float_to_bits(lanes.logit[j]));
                 }
             }
         }
-        if (device::all(arrived)) return lanes;
+        if (device::all(least != 0)) return lanes;
         watchdog.check();
     }
 }
@@ -2658,8 +2715,6 @@ MONOMOE_DEVICE void route_then_requantize(const Args& args, SharedStorage& s, Tr
     if (routes) tokens.weigh(args, s, warp, lane);
     device::mbarrier_wait(&s.barrier.listed, 0, args.wait_limit_ns);
     device::mbarrier_wait(&s.barrier.weighted, 0, args.wait_limit_ns);
-    device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
-    device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
     requantize(args, s, trace, cta, warp, lane);
 }
 

@@ -1,6 +1,6 @@
-// shape qwen3.5-122b, up to 8 tokens, schedule g128-u128x1024x5-d64x512x4, router inside
-// rebuild: monomoe-gen render --model qwen3.5-122b --token-tile 8 --router weight --schedule grid=128,g_up=128,k_up=1024,g_down=64,k_down=512,d_up=5,d_down=4
-// sources 9d45a25e344f1e351827b12cccd0a84c40fea29535d27012f34b005a95c9917e
+// shape qwen3.5-122b, up to 8 tokens, schedule g132-u128x1024x5-d96x1024x3, raw weights
+// rebuild: monomoe-gen render --model qwen3.5-122b --token-tile 8 --layout raw --schedule grid=132,g_up=128,k_up=1024,g_down=96,k_down=1024,d_up=5,d_down=3
+// sources 5c3155dcfc18493ea491bc30623f4131f7840131009768c7dc95303a3ebfc89f
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -10,16 +10,8 @@
 // Requantization of h and the down projection.
 
 
-#line 1 "ops/handoff.cuh"
-// Hand-off between CTAs through the workspace: the payload is the flag.
-//
-// A launch uses one half of the workspace, which is all zero bits when it starts. A producer never writes zero bits,
-// so a consumer that reads something else has read the value; no counter and no fence are needed. Each launch
-// clears what the launch before it left in the other half, so the next one finds it clean.
-
-
-#line 1 "device/memory.cuh"
-// Global memory that other CTAs write during the launch (relaxed, GPU scope), inputs, and atomics.
+#line 1 "device/clock.cuh"
+// The SM's clock: time stamps for traces, and short waits.
 
 
 #line 1 "device/mbarrier.cuh"
@@ -149,7 +141,57 @@ MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity, u64 limit_ns) {
 }
 
 }  // namespace device
-#line 5 "device/memory.cuh"
+#line 5 "device/clock.cuh"
+
+
+namespace device {
+
+// Cycles of this SM, modulo 2^32.
+MONOMOE_DEVICE u32 sm_clock() {
+    u32 now;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
+    return now;
+}
+
+// Lets some time pass.
+MONOMOE_DEVICE void spin(u32 cycles) {
+    for (const u32 began = sm_clock(); sm_clock() - began < cycles;) {}
+}
+
+// The clock, not before a word of shared memory is loaded: behind a barrier of the hardware the clock may be read before
+// the barrier is over, memory may not.
+MONOMOE_DEVICE u32 sm_clock_behind(const u32* shared) {
+    u32 now;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        ".reg .u32 word;\n"
+        "ld.volatile.shared.u32 word, [%1];\n"
+        "setp.eq.u32 p, word, 0;\n"
+        "@p mov.u32 %0, %%clock;\n"
+        "@!p mov.u32 %0, %%clock;\n"
+        "}"
+        : "=r"(now)
+        : "r"(shared_address(shared))
+        : "memory");
+    return now;
+}
+
+}  // namespace device
+#line 5 "ops/down_proj.cuh"
+#line 1 "ops/handoff.cuh"
+// Hand-off between CTAs through the workspace: the payload is the flag.
+//
+// A launch uses one half of the workspace, which is all zero bits when it starts. A producer never writes zero bits,
+// so a consumer that reads something else has read the value; no counter and no fence are needed. Each launch
+// clears what the launch before it left in the other half, so the next one finds it clean.
+
+
+#line 1 "device/memory.cuh"
+// Global memory that other CTAs write during the launch (relaxed, GPU scope), inputs, and atomics.
+
+
+
 
 namespace device {
 
@@ -409,18 +451,18 @@ enum : bool { kSharedGate = false };  // else they weigh 1
 constexpr float swiglu_limit() { return 0.0f; }  // of gate and up; 0: none
 }  // namespace shape
 
-namespace schedule {  // g128-u128x1024x5-d64x512x4
-constexpr u32 kGrid = 128;  // persistent CTAs, at most one per SM, all co-resident
+namespace schedule {  // g132-u128x1024x5-d96x1024x3
+constexpr u32 kGrid = 132;  // persistent CTAs, at most one per SM, all co-resident
 constexpr u32 kGUp = 128;  // CTAs that share one expert's up-projection
 constexpr u32 kKUp = 1024;  // columns of one up stage
-constexpr u32 kGDown = 64;  // CTAs that share one expert's down-projection
-constexpr u32 kKDown = 512;  // columns of one down stage
+constexpr u32 kGDown = 96;  // CTAs that share one expert's down-projection
+constexpr u32 kKDown = 1024;  // columns of one down stage
 constexpr u32 kDUp = 5;  // ring stages in flight during up
-constexpr u32 kDDown = 4;  // ring stages in flight during down
+constexpr u32 kDDown = 3;  // ring stages in flight during down
 constexpr u32 kTokenTile = 8;  // tokens one launch can take
-constexpr bool kRaw = false;  // weights as in the checkpoint, else packed
+constexpr bool kRaw = true;  // weights as in the checkpoint, else packed
 enum : bool {  // not constants: those leave symbols in every cubin
-    kRouterWeight = true,  // logits computed inside, else given
+    kRouterWeight = false,  // logits computed inside, else given
     kPdl = false,  // begins before the kernel ahead has ended
 };
 constexpr bool kTrace = false;
@@ -439,18 +481,20 @@ constexpr u32 kRowPad = 64;  // values; keeps 16-byte operand loads of eight row
 constexpr u32 kColumns = 8;  // of an MMA: the tokens it multiplies at a time
 constexpr u32 kTokenTiles = kTokenTile / kColumns;
 constexpr u32 kHSlots = 4;
-constexpr u32 kSlotWarps = 4;
+constexpr u32 kSlotWarps = 2;
 constexpr bool kXInShared = true;
 
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
+constexpr u32 kInputParts = 1;  // of the columns, in which the quantized input is received
+constexpr u32 kPartBlocks = (kHiddenBlocks + kInputParts - 1) / kInputParts;
 constexpr u32 kIntermediateBlocks = shape::kIntermediate / kScaleBlock;
 constexpr u32 kLaneExperts = (shape::kExperts + 31) / 32;  // consecutive experts whose scores one lane holds
 using LaneMask = u16;  // a bit for each of them
-constexpr u32 kLeads = 1;  // experts that the list begins with
+constexpr u32 kLeads = 2;  // experts that the list begins with
 constexpr u32 kMaxActive = 64;
 constexpr u32 kStripeUp = 2 * shape::kIntermediate / kGUp;
 constexpr u32 kStripeDown = shape::kHidden / kGDown;
-constexpr u32 kDownScaleRows = 2;
+constexpr u32 kDownScaleRows = 1;
 constexpr u32 kDownGroups = kGrid / kGDown;
 constexpr u32 kExpertsPerStageDown = 1;
 
@@ -556,9 +600,9 @@ struct Barriers {
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
     device::Mbarrier up_ending;  // this CTA has begun its last up unit
-    device::Mbarrier x_ready;    // x and x_scale are complete
+    device::Mbarrier x_ready[schedule::kInputParts];  // a part of the columns of x and x_scale is complete
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + 10;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 9;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
@@ -572,7 +616,7 @@ struct Barriers {
         if (index >= kPartialFull && index < kPartialEmpty) count = schedule::kMmaWarps;
         if (index == kRouted) count = schedule::kRequantWarps;
         if (index == kWeighted) count = tokens < schedule::kRequantWarps ? tokens : schedule::kRequantWarps;
-        if (index == kXReady) count = schedule::kRequantWarps;
+        if (index >= kXReady) count = schedule::kRequantWarps;
         return count;
     }
 };
@@ -635,11 +679,11 @@ MONOMOE_DEVICE float never_zero(float value) {
 }
 MONOMOE_DEVICE u32 never_zero(u32 four_e4m3) { return four_e4m3 ? four_e4m3 : 0x80u; }  // one of them -0
 MONOMOE_DEVICE bool has_arrived(float value) { return device::float_to_bits(value) != 0; }
-MONOMOE_DEVICE bool has_arrived(const F32x4& v) {
-    return has_arrived(v.x) && has_arrived(v.y) && has_arrived(v.z) && has_arrived(v.w);
+// Zero if any word is: whether many words have arrived is asked without a branch.
+MONOMOE_DEVICE u32 least_word(const U32x4& v) { return device::minimum(device::minimum(v.x, v.y), device::minimum(v.z, v.w)); }
+MONOMOE_DEVICE u32 least_word(const F32x4& v) {
+    return least_word(U32x4{device::float_to_bits(v.x), device::float_to_bits(v.y), device::float_to_bits(v.z), device::float_to_bits(v.w)});
 }
-
-MONOMOE_DEVICE bool has_arrived(const U32x4& v) { return v.x && v.y && v.z && v.w; }
 
 // 128 columns of one token's quantized input, then their scale and three words that only fill.
 struct alignas(16) InputPacket {
@@ -713,7 +757,7 @@ MONOMOE_DEVICE void clear_other_half(const Args& args, const SharedStorage& s, u
         *reinterpret_cast<U32x4*>(other + at) = {0, 0, 0, 0};
     }
 }
-#line 5 "ops/down_proj.cuh"
+#line 6 "ops/down_proj.cuh"
 #line 1 "ops/product.cuh"
 // One 16x128 weight block times the activations of an expert's tokens.
 
@@ -876,7 +920,7 @@ MONOMOE_DEVICE void store_partials(Partials& partials, const float (&sums)[kCoun
 #pragma unroll
     for (u32 a = 0; a < kCount; ++a) partials[warp][a][lane] = {sums[a][0], sums[a][1], sums[a][2], sums[a][3]};
 }
-#line 6 "ops/down_proj.cuh"
+#line 7 "ops/down_proj.cuh"
 #line 1 "ops/quantize.cuh"
 // Activations to e4m3 with one scale per token and 128 columns.
 //
@@ -1001,79 +1045,120 @@ MONOMOE_DEVICE void quantize_inputs(const Args& args, const SharedStorage& s, In
     }
 }
 
-// How the packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
-struct PacketShare {
+// What a CTA receives of a packet: all of it, or only the scale.
+struct Received {
     static constexpr u32 kFirstWord = schedule::kXInShared ? 0 : InputPacket::kScaleWord;
-    static constexpr u32 kWords = InputPacket::kWords - kFirstWord;  // that are received of a packet
-    static constexpr u32 kPackets = 32 / kWords;
-    static constexpr u32 kStep = kPackets * schedule::kRequantWarps;  // from a lane's packet to its next one
+    static constexpr u32 kWords = InputPacket::kWords - kFirstWord;
+
+    // Stores word `index` of those that are received of a packet.
+    MONOMOE_DEVICE static void store(SharedStorage& s, u32 token, u32 block, u32 index, const U32x4& word) {
+        if (kFirstWord + index == InputPacket::kScaleWord) {
+            s.x_scale[block][token] = device::bits_to_float(word.x);
+        } else {
+            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + index * 16]) = word;
+        }
+    }
 };
 
-// Receives packets at, at + kStep, ... below `end`, kCount of them at most: a lane one `word` of each.
-template <u32 kCount>
-MONOMOE_DEVICE void receive_packets(SharedStorage& s, const InputPacket* packets, u32 at, u32 end, u32 word, u64 limit_ns) {
-    U32x4 words[kCount];
-    const device::Watchdog watchdog{limit_ns};
+// How few packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
+struct FewPackets {
+    static constexpr u32 kPackets = 32 / Received::kWords;
+    static constexpr u32 kStep = kPackets * schedule::kRequantWarps;  // from a lane's packet to its next one
+    static constexpr u32 kLoads = 5;                                  // a lane; more take more code, which has to be fetched
+};
+
+// Receives FewPackets::kStep * kLoads packets at most: a lane one word of each of its packets.
+MONOMOE_DEVICE void receive_few(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
+    using Few = FewPackets;
+    const u32 end = lane < Few::kPackets * Received::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
+    const u32 first = warp * Few::kPackets + lane / Received::kWords, index = lane % Received::kWords;
+    U32x4 words[Few::kLoads];
+    const device::Watchdog watchdog{args.wait_limit_ns};
 #pragma unroll 1
     for (;;) {
-        bool arrived = true;
+        u32 least = 0xffffffffu;
 #pragma unroll
-        for (u32 i = 0; i < kCount; ++i) {
-            if (at + i * PacketShare::kStep < end) words[i] = packets[at + i * PacketShare::kStep].load(word);
+        for (u32 i = 0; i < Few::kLoads; ++i) {
+            words[i] = {1, 1, 1, 1};
+            if (first + i * Few::kStep < end) words[i] = packets[first + i * Few::kStep].load(Received::kFirstWord + index);
         }
 #pragma unroll
-        for (u32 i = 0; i < kCount; ++i) arrived = arrived && (at + i * PacketShare::kStep >= end || has_arrived(words[i]));
-        if (device::all(arrived)) break;
+        for (u32 i = 0; i < Few::kLoads; ++i) least = device::minimum(least, least_word(words[i]));
+        if (device::all(least != 0)) break;
         watchdog.check();
     }
 #pragma unroll
-    for (u32 i = 0; i < kCount; ++i) {
-        const u32 pair = at + i * PacketShare::kStep;
+    for (u32 i = 0; i < Few::kLoads; ++i) {
+        const u32 pair = first + i * Few::kStep;
         if (pair >= end) break;
-        const u32 token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
-        if (word == InputPacket::kScaleWord) {
-            s.x_scale[block][token] = device::bits_to_float(words[i].x);
-        } else {
-            *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + word * 16]) = words[i];
-        }
+        Received::store(s, pair / schedule::kHiddenBlocks, pair % schedule::kHiddenBlocks, index, words[i]);
     }
+    device::sync_warp();
+    if (lane < schedule::kInputParts) device::mbarrier_arrive(&s.barrier.x_ready[lane]);
 }
 
-// Receives any number of packets: the warps take their words in turn, 32 at a time.
-MONOMOE_DEVICE void receive_words(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
-    constexpr u32 kBatch = 8;  // words a lane has on their way
-    constexpr u32 kThreads = 32 * schedule::kRequantWarps;
-    constexpr u32 kFirstWord = PacketShare::kFirstWord, kWords = PacketShare::kWords;
-    const u32 count = args.tokens * schedule::kHiddenBlocks * kWords;
-    const U32x4* const words = InputPacket::words_of(packets);
-#pragma unroll 1
-    for (u32 first = (schedule::kRequantWarps - 1 - warp) * 32; first < count; first += kBatch * kThreads) {
-        U32x4 word[kBatch];
-        const device::Watchdog watchdog{args.wait_limit_ns};
+// Many packets are received in items, which go to the warps in turn, all of a part of the columns before the next: a
+// part of the packets of as many tokens as a warp can have on their way.
+struct InputItem {
+    static constexpr u32 kPartWords = schedule::kPartBlocks * Received::kWords;  // of a token
+    static constexpr u32 kMostWords = 256;  // unless a part has more
+    static constexpr u32 kTokens = kPartWords < kMostWords ? kMostWords / kPartWords : 1;
+    static constexpr u32 kLoads = (kTokens * kPartWords + 31) / 32;  // a lane
+
+    u32 first_token, first_block;
+    u32 tokens;
+
+    // Where the lane's i-th word belongs.
+    struct Place {
+        u32 token, block, index;  // from the item's first token and block; of the words that are received
+    };
+    MONOMOE_DEVICE static Place place(u32 i, u32 lane) {
+        const u32 at = i * 32 + lane;
+        return {at / kPartWords, at % kPartWords / Received::kWords, at % Received::kWords};
+    }
+    MONOMOE_DEVICE bool has(const Place& at) const {
+        return at.token < tokens && (schedule::kHiddenBlocks % schedule::kPartBlocks == 0 || first_block + at.block < schedule::kHiddenBlocks);
+    }
+
+    MONOMOE_DEVICE void receive(SharedStorage& s, const InputPacket* packets, u32 lane, u64 limit_ns) const {
+        packets += first_token * schedule::kHiddenBlocks + first_block;
+        U32x4 words[kLoads];
+        const device::Watchdog watchdog{limit_ns};
 #pragma unroll 1
         for (;;) {
-            bool arrived = true;
+            u32 least = 0xffffffffu;
 #pragma unroll
-            for (u32 i = 0; i < kBatch; ++i) {
-                const u32 at = first + i * kThreads + lane;
-                word[i] = {1, 1, 1, 1};
-                if (at < count) word[i] = device::load_relaxed(words + (kFirstWord ? at * InputPacket::kWords + kFirstWord : at));
+            for (u32 i = 0; i < kLoads; ++i) {
+                const Place at = place(i, lane);
+                words[i] = {1, 1, 1, 1};
+                if (has(at)) words[i] = packets[at.token * schedule::kHiddenBlocks + at.block].load(Received::kFirstWord + at.index);
             }
 #pragma unroll
-            for (u32 i = 0; i < kBatch; ++i) arrived = arrived && has_arrived(word[i]);
-            if (device::all(arrived)) break;
+            for (u32 i = 0; i < kLoads; ++i) least = device::minimum(least, least_word(words[i]));
+            if (device::all(least != 0)) break;
             watchdog.check();
         }
 #pragma unroll
-        for (u32 i = 0; i < kBatch; ++i) {
-            const u32 at = first + i * kThreads + lane;
-            const u32 pair = at / kWords, token = pair / schedule::kHiddenBlocks, block = pair % schedule::kHiddenBlocks;
-            const bool is_scale = kFirstWord + at % kWords == InputPacket::kScaleWord;
-            if (at < count && is_scale) s.x_scale[block][token] = device::bits_to_float(word[i].x);
-            if (at < count && !is_scale) {
-                *reinterpret_cast<U32x4*>(&s.x[token][block * schedule::kScaleBlock + at % kWords * 16]) = word[i];
-            }
+        for (u32 i = 0; i < kLoads; ++i) {
+            const Place at = place(i, lane);
+            if (has(at)) Received::store(s, first_token + at.token, first_block + at.block, at.index, words[i]);
         }
+    }
+};
+
+// Receives any number of packets.
+MONOMOE_DEVICE void receive_items(const Args& args, SharedStorage& s, const InputPacket* packets, u32 warp, u32 lane) {
+    const u32 groups = (args.tokens + InputItem::kTokens - 1) / InputItem::kTokens;
+#pragma unroll 1
+    for (u32 part = 0; part < schedule::kInputParts; ++part) {
+#pragma unroll 1
+        for (u32 group = (warp - part * groups) % schedule::kRequantWarps; group < groups; group += schedule::kRequantWarps) {
+            const u32 token = group * InputItem::kTokens, left = args.tokens - token;
+            const InputItem item = {token, part * schedule::kPartBlocks, left < InputItem::kTokens ? left : InputItem::kTokens};
+            item.receive(s, packets, lane, args.wait_limit_ns);
+        }
+        device::sync_warp();
+        if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready[part]);
     }
 }
 
@@ -1083,21 +1168,14 @@ MONOMOE_DEVICE void receive_words(const Args& args, SharedStorage& s, const Inpu
 //   Waits on  the packets
 //   Signals   x_ready
 MONOMOE_DEVICE void receive_inputs(const Args& args, SharedStorage& s, u32 warp, u32 lane) {
-    using Share = PacketShare;
     const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
-    const u32 count = lane < Share::kPackets * Share::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
-    const u32 word = Share::kFirstWord + lane % Share::kWords;
-    const u32 first = warp * Share::kPackets + lane / Share::kWords;
-    constexpr u32 kFew = 3;  // a lane; so few take less code, and code has to be fetched
-    if (args.tokens * schedule::kHiddenBlocks <= kFew * Share::kStep) {
-        receive_packets<kFew>(s, packets, first, count, word, args.wait_limit_ns);
+    if (args.tokens * schedule::kHiddenBlocks <= FewPackets::kLoads * FewPackets::kStep) {
+        receive_few(args, s, packets, warp, lane);
     } else {
-        receive_words(args, s, packets, warp, lane);
+        receive_items(args, s, packets, warp, lane);
     }
-    device::sync_warp();
-    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
 }
-#line 7 "ops/down_proj.cuh"
+#line 8 "ops/down_proj.cuh"
 #line 1 "ops/stream.cuh"
 // Which weights a CTA needs, in which order; the producer that requests them.
 
@@ -1274,43 +1352,7 @@ struct RingReader {
 // Time stamps of one warp, rendered away when a kernel is not traced.
 
 
-#line 1 "device/clock.cuh"
-// Time stamps for traces.
 
-
-
-
-
-namespace device {
-
-// Cycles of this SM, modulo 2^32.
-MONOMOE_DEVICE u32 sm_clock() {
-    u32 now;
-    asm volatile("mov.u32 %0, %%clock;" : "=r"(now)::"memory");
-    return now;
-}
-
-// The same, not before a word of shared memory is loaded: behind a barrier of the hardware the clock may be read before
-// the barrier is over, memory may not.
-MONOMOE_DEVICE u32 sm_clock_behind(const u32* shared) {
-    u32 now;
-    asm volatile(
-        "{\n"
-        ".reg .pred p;\n"
-        ".reg .u32 word;\n"
-        "ld.volatile.shared.u32 word, [%1];\n"
-        "setp.eq.u32 p, word, 0;\n"
-        "@p mov.u32 %0, %%clock;\n"
-        "@!p mov.u32 %0, %%clock;\n"
-        "}"
-        : "=r"(now)
-        : "r"(shared_address(shared))
-        : "memory");
-    return now;
-}
-
-}  // namespace device
-#line 5 "ops/trace.cuh"
 
 
 
@@ -1512,7 +1554,7 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& t
         }
     }
 }
-#line 8 "ops/down_proj.cuh"
+#line 9 "ops/down_proj.cuh"
 
 
 // A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
@@ -1520,6 +1562,10 @@ using HRow = F32x4[schedule::kIntermediateBlocks];
 
 // Whether a warp asks for its next row before it rounds one. Two long rows would not fit the registers.
 constexpr bool kRowAhead = schedule::kIntermediateBlocks <= 8;
+
+// Cycles from the beginning of a CTA's last up unit until it asks for rows of h. A row that is not there when it is asked
+// for comes a trip later.
+constexpr u32 kAskAfter = 300;
 
 // Asks for a row that may not be there yet.
 MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
@@ -1530,10 +1576,10 @@ MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
 }
 
 MONOMOE_DEVICE bool row_has_arrived(const HRow& row) {
-    bool arrived = true;
+    u32 least = 0xffffffffu;
 #pragma unroll
-    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) arrived = arrived && has_arrived(row[b]);
-    return device::all(arrived);
+    for (u32 b = 0; b < schedule::kIntermediateBlocks; ++b) least = device::minimum(least, least_word(row[b]));
+    return device::all(least != 0);
 }
 
 // Asks again until all of a row that was asked for has arrived.
@@ -1629,7 +1675,7 @@ private:
 // rounded to bf16.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
 //   Writes    h, h_scale
-//   Waits on  listed, numbered and weighted (the caller did), the rows of h, h_empty
+//   Waits on  listed and weighted (the caller did), numbered, up_ending, the rows of h, h_empty
 //   Signals   h_full
 MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 warp, u32 lane) {
     constexpr u32 kBlocks = schedule::kIntermediateBlocks;
@@ -1642,18 +1688,28 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const u32 use = local / schedule::kHSlots;
         if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1, args.wait_limit_ns);
     };
+    const auto scale_of = [&](u32 expert) {
+        return device::load_input(args.w2_scale + (expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
+    };
+    // The scales of all experts, which are in the L1 cache when a row wants one: they would queue behind the weights.
+    // Their maximum is of no use but to the compiler, which drops a load without one.
+    float weight_scale = 0.f;
+#pragma unroll 4
+    for (u32 local = warp % RowShare::kTeams; local < share.count; local += RowShare::kTeams) {
+        if (has_scale) weight_scale = device::maximum(weight_scale, scale_of(s.active[share.expert(local)].expert));
+    }
+    device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
+    device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
+    device::spin(kAskAfter);
     RowShare rows(s, share, warp);
     HRow next;
     const float* source = nullptr;
-    float weight_scale = 0.f;
     const auto ask = [&] {
         if (!rows.valid()) return;
         const ActiveExpert expert = rows.expert();
         source = handoff.h_row(expert.first_row + rows.rank);
         load_row(next, source, lane);
-        if (has_scale) {
-            weight_scale = device::load_input(args.w2_scale + (expert.expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
-        }
+        if (has_scale) weight_scale = scale_of(expert.expert);
     };
     if (kRowAhead) ask();
 #pragma unroll 1
@@ -1803,7 +1859,7 @@ MONOMOE_DEVICE void copy_inputs(const Args& args, SharedStorage& s, u32 warp, u3
         }
     }
     device::sync_warp();
-    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready);
+    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready[0]);
 }
 
 // A column block of the routed tokens' input in global memory.
@@ -1886,7 +1942,7 @@ struct InputPackets {
 private:
     MONOMOE_DEVICE bool complete(const Operands& operands, u32 lane) const {
         const bool routed = tokens >> token_of(tokens, lane / 4) & 1;
-        return device::all(!routed || (has_arrived(operands.part[0]) && has_arrived(operands.part[1])));
+        return device::all(!routed || device::minimum(least_word(operands.part[0]), least_word(operands.part[1])) != 0);
     }
 };
 
@@ -1942,7 +1998,9 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         float sums[Stage::kAccumulators][4] = {};
 #pragma unroll 1
         for (u32 k = 0; k < schedule::kStagesPerUnitUp; ++k) {
-            if (units == 0 && k == 0) device::mbarrier_wait(&s.barrier.x_ready, 0, args.wait_limit_ns);
+            if (units == 0 && (k == 0 || schedule::kInputParts > 1)) {
+                device::mbarrier_wait(&s.barrier.x_ready[((k + 1) * Stage::kColumnBlocks - 1) / schedule::kPartBlocks], 0, args.wait_limit_ns);
+            }
             ring.wait(args, s);
             trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
 #pragma unroll
@@ -2064,7 +2122,6 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
                             u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
     drain_partials(args, s, units);
-    device::sync_named(NamedBarrier::kOutput, kMmaThreads);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
     device::sync_named(NamedBarrier::kOutput, kMmaThreads);
@@ -2169,7 +2226,7 @@ MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& 
     }
     const device::Watchdog watchdog{args.wait_limit_ns};
     for (;;) {
-        bool arrived = true;
+        u32 least = 0xffffffffu;
 #pragma unroll
         for (u32 j = 0; j < schedule::kLaneExperts; j += kWidth) {
             const u32 expert = lane * schedule::kLaneExperts + j;
@@ -2179,16 +2236,16 @@ MONOMOE_DEVICE LaneLogits receive_logits(const Args& args, const SharedStorage& 
                 lanes.logit[j + 1] = four.y;
                 lanes.logit[j + 2] = four.z;
                 lanes.logit[j + 3] = four.w;
-                arrived = arrived && has_arrived(four);
+                least = device::minimum(least, least_word(four));
             } else {
                 lanes.logit[j] = 0.f;
                 if (expert < shape::kExperts) {
                     lanes.logit[j] = device::load_relaxed(row + expert);
-                    arrived = arrived && has_arrived(lanes.logit[j]);
+                    least = device::minimum(least, device::float_to_bits(lanes.logit[j]));
                 }
             }
         }
-        if (device::all(arrived)) return lanes;
+        if (device::all(least != 0)) return lanes;
         watchdog.check();
     }
 }
@@ -2569,134 +2626,10 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
     if (lane == 0) device::mbarrier_arrive(&s.barrier.numbered);
 }
 #line 10 "monomoe.cu"
-#line 1 "ops/router.cuh"
-// The router inside (kRouterWeight): logits = x @ router^T, every logit by one CTA of the grid, for all CTAs.
-//
-// A logit is the fp32 sum of exact products: lane l of MMA warp w adds the columns 2048i + 256w + 8l + 0 ... 7 for
-// i = 0, 1, ..., in this order; lanes are added as a balanced tree, neighbours first; then the warps in order. So its
-// bits depend on nothing but the token, the expert and kHidden.
 
 
 
-
-
-
-constexpr u32 kRouterExperts = 2, kRouterTokens = 8;  // whose logits are summed at a time
-constexpr u32 kRouterChunk = 32 * 8;  // columns of a warp at a time
-constexpr u32 kRouterRounds = (shape::kHidden + kRouterChunk * schedule::kMmaWarps - 1) / (kRouterChunk * schedule::kMmaWarps);
-
-// A lane's eight columns of a row of kHidden bf16 values; zeros where the row has ended.
-MONOMOE_DEVICE U32x4 load_router_columns(const device::Bf16* row, u32 round, u32 warp, u32 lane) {
-    const u32 column = (round * schedule::kMmaWarps + warp) * kRouterChunk + lane * 8;
-    U32x4 eight = {0, 0, 0, 0};
-    if (column < shape::kHidden) eight = load_given(reinterpret_cast<const U32x4*>(row + column));
-    return eight;
-}
-
-// A warp's columns of the router weights of experts `first` and `first` + kGrid, at most kRouterAhead rounds of them.
-constexpr u32 kRouterAhead = kRouterRounds < 2 ? kRouterRounds : 2;
-
-struct RouterRows {
-    U32x4 part[kRouterAhead][kRouterExperts];
-
-    MONOMOE_DEVICE void load(const Args& args, u32 first, u32 slot, u32 round, u32 warp, u32 lane) {
-#pragma unroll
-        for (u32 e = 0; e < kRouterExperts; ++e) {
-            const u32 expert = first + e * schedule::kGrid;
-            part[slot][e] = {0, 0, 0, 0};
-            if (expert < shape::kExperts) part[slot][e] = load_router_columns(args.router + expert * shape::kHidden, round, warp, lane);
-        }
-    }
-    MONOMOE_DEVICE void load(const Args& args, u32 first, u32 warp, u32 lane) {
-#pragma unroll
-        for (u32 round = 0; round < kRouterAhead; ++round) load(args, first, round, round, warp, lane);
-    }
-};
-
-MONOMOE_DEVICE void add_products(float& sum, const U32x4& a, const U32x4& b) {
-    const u32 left[4] = {a.x, a.y, a.z, a.w}, right[4] = {b.x, b.y, b.z, b.w};
-#pragma unroll
-    for (u32 i = 0; i < 4; ++i) {
-        const F32x2 l = device::bf16x2_to_float(left[i]), r = device::bf16x2_to_float(right[i]);
-        sum += l.x * r.x;
-        sum += l.y * r.y;
-    }
-}
-
-// Adds each of 16 values over the lanes. Lane l < 16 gets the one whose number has the bits of l in reverse.
-MONOMOE_DEVICE float sum_over_lanes(float (&value)[16], u32 lane) {
-#pragma unroll
-    for (u32 mask = 1, half = 8; half; mask *= 2, half /= 2) {
-        const bool high = lane & mask;
-#pragma unroll
-        for (u32 i = 0; i < half; ++i) {
-            const float other = device::shuffle_xor(high ? value[i] : value[i + half], mask);
-            value[i] = (high ? value[i + half] : value[i]) + other;
-        }
-    }
-    return value[0] + device::shuffle_xor(value[0], 16);
-}
-
-// Computes this CTA's logits, those of experts cta, cta + kGrid, ...; `rows` comes loaded with the first two. All MMA
-// warps.
-//   Reads     args.x, args.router
-//   Writes    router partials; logits in this launch's half of the workspace
-//   Waits on  -
-//   Signals   the logits themselves
-MONOMOE_DEVICE void compute_logits(const Args& args, SharedStorage& s, RouterRows& rows, u32 cta, u32 warp, u32 lane) {
-    constexpr u32 kThreads = schedule::kMmaWarps * 32;
-    static_assert(kRouterExperts * kRouterTokens == 16, "as many as sum_over_lanes takes");
-    const HandOff handoff = HandOff::of(args, s.epoch);
-#pragma unroll 1
-    for (u32 first = cta; first < shape::kExperts; first += kRouterExperts * schedule::kGrid) {
-        if (first != cta) rows.load(args, first, warp, lane);
-#pragma unroll 1
-        for (u32 first_token = 0; first_token < args.tokens; first_token += kRouterTokens) {
-            float sums[kRouterExperts * kRouterTokens] = {};
-#pragma unroll
-            for (u32 round = 0; round < kRouterRounds; ++round) {
-                U32x4 columns[kRouterTokens];
-#pragma unroll
-                for (u32 t = 0; t < kRouterTokens; ++t) {
-                    const u32 token = first_token + t;
-                    columns[t] = {0, 0, 0, 0};
-                    if (token < args.tokens) columns[t] = load_router_columns(args.x + token * shape::kHidden, round, warp, lane);
-                }
-#pragma unroll
-                for (u32 t = 0; t < kRouterTokens; ++t) {
-                    if (first_token + t >= args.tokens) break;
-#pragma unroll
-                    for (u32 e = 0; e < kRouterExperts; ++e) add_products(sums[e * kRouterTokens + t], columns[t], rows.part[kRouterRounds > kRouterAhead ? 0 : round][e]);
-                }
-                if constexpr (kRouterRounds > kRouterAhead) {  // round after round, and again for the next tokens
-                    for (u32 e = 0; e < kRouterExperts; ++e) rows.part[0][e] = rows.part[kRouterAhead - 1][e];
-                    const u32 next = round + kRouterAhead;
-                    if (next < kRouterRounds || first_token + kRouterTokens < args.tokens) {
-                        rows.load(args, first, kRouterAhead - 1, next % kRouterRounds, warp, lane);
-                    }
-                }
-            }
-            const float sum = sum_over_lanes(sums, lane);
-            const u32 mine = (lane & 1) * 8 + (lane & 2) * 2 + (lane & 4) / 2 + (lane & 8) / 8;
-            if (lane < 16) s.routing.router[warp][mine] = sum;
-            device::sync_named(NamedBarrier::kLogits, kThreads);
-            const u32 expert = first + lane / kRouterTokens * schedule::kGrid, token = first_token + lane % kRouterTokens;
-            if (warp == 0 && lane < 16 && expert < shape::kExperts && token < args.tokens) {
-                float logit = 0.f;
-#pragma unroll
-                for (u32 w = 0; w < schedule::kMmaWarps; ++w) logit += s.routing.router[w][lane];
-                if constexpr (sizeof(shape::Logit) == 2) logit = device::bf16_to_float(device::float_to_bf16(logit));
-                device::store_relaxed(handoff.logits(args.tokens, token) + expert, never_zero(logit));
-            }
-            device::sync_named(NamedBarrier::kLogits, kThreads);
-        }
-    }
-}
-#line 11 "monomoe.cu"
-
-
-
-static_assert(sizeof(SharedStorage) == 170368, "the generator and the kernel agree on shared memory");
+static_assert(sizeof(SharedStorage) == 169344, "the generator and the kernel agree on shared memory");
 
 // Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
 // quantize h; 16 and 17 publish h; the last one lists the experts and requests weights. Where activations stay bf16,
@@ -2782,8 +2715,6 @@ MONOMOE_DEVICE void route_then_requantize(const Args& args, SharedStorage& s, Tr
     if (routes) tokens.weigh(args, s, warp, lane);
     device::mbarrier_wait(&s.barrier.listed, 0, args.wait_limit_ns);
     device::mbarrier_wait(&s.barrier.weighted, 0, args.wait_limit_ns);
-    device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
-    device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
     requantize(args, s, trace, cta, warp, lane);
 }
 
@@ -2827,18 +2758,15 @@ MONOMOE_DEVICE void list_then_stream(const Args& args, SharedStorage& s, Tracer&
 // An MMA warp.
 MONOMOE_DEVICE void quantize_then_multiply(const Args& args, SharedStorage& s, Tracer& trace, u32 cta, u32 warp, u32 lane) {
     InputPair pair = InputPair::first(cta, warp);
-    RouterRows router_rows;
     // Without programmatic launch the first inputs travel while the barriers are made.
     if (schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);
     await_inputs(trace);
-    router_rows.load(args, cta, warp, lane);
     if constexpr (shape::quantizes()) pair.load(args, lane);
     if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);
     device::arrive_named(NamedBarrier::kRing, kMakersAndOne);
     device::arrive_named(NamedBarrier::kMade, schedule::kThreads);
     device::sync_named(NamedBarrier::kEpoch, kMakersAndOne);
     trace.mark_synced(s);
-    compute_logits(args, s, router_rows, cta, warp, lane);
     if constexpr (shape::quantizes()) {
         quantize_inputs(args, s, pair, lane);
     } else {
@@ -2878,10 +2806,10 @@ MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Trace
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
-monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_router(const device::Bf16* x, const device::Bf16* router, const float* bias, const u8* w13, const float* w13_scale,
+monomoe_qwen3_5_122b_t8_g132_u128x1024x5_d96x1024x3_raw(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens, u64 wait_limit_ns
 ) {
-    const Args args = {x, nullptr, router, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens, wait_limit_ns,
+    const Args args = {x, logits, nullptr, bias, w13, w13_scale, w2, w2_scale, y, workspace, workspace_half_bytes, tokens, wait_limit_ns,
         nullptr};
     SharedStorage& s = device::shared_storage<SharedStorage>();
     const u32 warp = device::thread_index() / 32, lane = device::thread_index() % 32, cta = device::cta_index();
