@@ -124,8 +124,8 @@ RELEASE = (
 GIVE = "        if (lane == 0) device::mbarrier_arrive(&s.barrier.empty[slot.index]);\n"
 
 WAIT_X = (
-    "                device::mbarrier_wait(&s.barrier.x_ready[((k + 1) * Stage::kColumnBlocks - 1) / "
-    "schedule::kPartBlocks], 0, args.wait_limit_ns);\n"
+    "                device::mbarrier_wait(&s.barrier.x_ready[((k + 1) * Stage::kColumnBlocks - 1) "
+    "/ schedule::kPartBlocks], 0, args.wait_limit_ns);\n"
 )
 
 MUTANTS = (

@@ -148,7 +148,7 @@ def copies(random: np.random.Generator) -> Probe:
 
 
 def clocks() -> Probe:
-    names = "sm_clock", "global_nanoseconds", "sm_clock_behind"
+    names = "sm_clock", "global_nanoseconds", "sm_clock_behind", "spin"
     columns = tuple(Column(name, np.ones(ALL, "u4")) for name in names)
-    calls = "sm_clock()", "global_nanoseconds()", "sm_clock_behind(const u32*)"
+    calls = "sm_clock()", "global_nanoseconds()", "sm_clock_behind(const u32*)", "spin(u32)"
     return Probe("clocks", calls, ALL, np.empty(0, "u4"), columns)

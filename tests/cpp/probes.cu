@@ -274,6 +274,9 @@ MONOMOE_DEVICE void probe_clocks(const Probe& p) {
     p.put(0, p.index, static_cast<u32>(more > 0 && more < 0x80000000u));
     p.put(1, p.index, static_cast<u32>(device::global_nanoseconds() >= time));
     p.put(2, p.index, static_cast<u32>(last >= more && last < 0x80000000u));
+    const u32 before = device::sm_clock();
+    device::spin(100);
+    p.put(3, p.index, static_cast<u32>(device::sm_clock() - before < 0x80000000u));
 }
 
 MONOMOE_KERNEL(kThreads) device_probes(const u32* in, u32* out, u32* workspace, u32 probe) {
