@@ -43,7 +43,7 @@ PLAIN = replace(
 WIDE = replace(TOY, name="toy-wide", intermediate=256)
 ODD = replace(TOY, name="toy-odd", hidden=768)
 BROAD = replace(TOY, name="toy-broad", hidden=4608)
-ODD = replace(TOY, name="toy-odd", hidden=640)
+FIVE = replace(TOY, name="toy-five", hidden=640)  # column blocks
 CLAMPED = replace(TOY, name="toy-clamped", swiglu_limit=0.75)
 GELU = replace(TOY, name="toy-gelu", activation="gelu_tanh")
 SHARED = replace(TOY, name="toy-shared", shared_experts=1)
@@ -126,7 +126,7 @@ TILE_CASES = [
     (SIGMOID, (5, 2, 256, 4, 128, 2, 3), 24, (24, 16, 24), "zipf"),
     (TOY, (6, 4, 128, 2, 128, 3, 4), 32, (16, 32, 1), "ties"),
     (TALL, (3, 4, 128, 1, 128, 4, 4), 32, (32, 16, 32), "uniform"),
-    (ODD, (6, 4, 640, 5, 128, 2, 2), 32, (32, 31), "uniform"),  # parts of three and two blocks
+    (FIVE, (6, 4, 640, 5, 128, 2, 2), 32, (32, 31), "uniform"),  # parts of three and two blocks
 ]  # fmt: skip
 
 # What is requested ahead of the list: of one to four experts of the first token, and of none where
