@@ -75,6 +75,15 @@ def main_loops(cubin: bytes, kernel_name: str, tool: tuple[str, ...]) -> tuple[L
     """The main loops of a kernel in the order of the code.
 
     Raises:
+        EnvironmentProblem: as `disassemble`.
+    """
+    return parse_loops(disassemble(cubin, tool), kernel_name)
+
+
+def disassemble(cubin: bytes, tool: tuple[str, ...]) -> str:
+    """The SASS of all kernels of a cubin, as `tool` prints it.
+
+    Raises:
         EnvironmentProblem: the disassembler does not work on this cubin.
     """
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -88,7 +97,7 @@ def main_loops(cubin: bytes, kernel_name: str, tool: tuple[str, ...]) -> tuple[L
             raise EnvironmentProblem(f"{tool[0]} cannot disassemble: {error}") from None
     if done.returncode:
         raise EnvironmentProblem(f"{tool[0]} cannot disassemble: {done.stderr.strip()[:500]}")
-    return parse_loops(done.stdout, kernel_name)
+    return done.stdout
 
 
 def parse_loops(text: str, kernel_name: str) -> tuple[Loop, ...]:

@@ -7,6 +7,7 @@ A mutant is one text edit. `tests/test_mutants.py` wants each to be caught, and
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
@@ -55,12 +56,17 @@ def build_parts(spec: KernelSpec, templates: Path | None = None) -> host_build.P
         return host_build.build(spec, templates)
 
 
+Builder = Callable[
+    ..., host_build.Program
+]  # of a spec and, if not the usual ones, a folder of templates
+
+
 @dataclass(frozen=True)
 class Mutant:
     """``old`` becomes ``new``, once, in ``file``. ``resident`` is the fault when it is set.
 
-    An ``unshared`` one reads the quantized input from the workspace (`build_unshared`), one with
-    ``parts`` receives it in two of the columns (`build_parts`).
+    It is built by ``build_with``, which is one of the builders above where how the quantized input
+    is received matters.
     """
 
     name: str
@@ -71,13 +77,11 @@ class Mutant:
     tokens: tuple[int, ...] = (8, 3, 8)
     routing: str = "uniform"
     resident: int | None = None
-    unshared: bool = False
-    parts: bool = False
+    build_with: Builder = host_build.build
 
     def build(self, folder: Path) -> host_build.Program:
         """The kernel with this fault; ``folder`` is for its templates."""
-        build = build_unshared if self.unshared else build_parts if self.parts else host_build.build
-        return build(self.spec, self.plant(folder))
+        return self.build_with(self.spec, self.plant(folder))
 
     def plant(self, folder: Path) -> Path:
         """A copy of the templates with this fault, in ``folder``."""
@@ -266,7 +270,7 @@ MUTANTS = (
         "x_ready[0]",
         spec=LARGE,
         tokens=(32, 24, 32),
-        parts=True,
+        build_with=build_parts,
     ),
     Mutant(
         "a part of x has the columns of another",
@@ -275,7 +279,7 @@ MUTANTS = (
         "0 * schedule::kPartBlocks",
         spec=LARGE,
         tokens=(32, 24, 32),
-        parts=True,
+        build_with=build_parts,
     ),
     Mutant(
         "the last tokens of the second part of x are not received",
@@ -284,14 +288,14 @@ MUTANTS = (
         "(warp - part * groups) % schedule::kRequantWarps; group < groups - part",
         spec=LARGE,
         tokens=(32, 24, 32),
-        parts=True,
+        build_with=build_parts,
     ),
     Mutant(
         "scales of x are used before they are there",
         MMA,
         WAIT_X,
         "",
-        unshared=True,
+        build_with=build_unshared,
     ),
     Mutant(
         "routing weights are used before they are there",
@@ -509,7 +513,7 @@ MUTANTS = (
         MMA,
         "const InputPacket* const packets = HandOff::of(args, s.epoch)",
         "const InputPacket* const packets = HandOff::of(args, s.epoch ^ 1)",
-        unshared=True,
+        build_with=build_unshared,
     ),
     Mutant("a warp quantizes its first pair only", QUANT, "while (pair", "if (pair", spec=LONG),
     Mutant(
@@ -567,21 +571,21 @@ MUTANTS = (
         "return device::all(!routed || device::minimum(least_word(operands.part[0]), "
         "least_word(operands.part[1])) != 0);",
         "return true;",
-        unshared=True,
+        build_with=build_unshared,
     ),
     Mutant(
         "only half of a multiplied packet is waited for",
         MMA,
         "device::minimum(least_word(operands.part[0]), least_word(operands.part[1]))",
         "least_word(operands.part[0])",
-        unshared=True,
+        build_with=build_unshared,
     ),
     Mutant(
         "packets of tokens that nobody has are waited for",
         MMA,
         "const bool routed = tokens >> token_of(tokens, lane / 4) & 1;",
         "const bool routed = true;",
-        unshared=True,
+        build_with=build_unshared,
     ),
     Mutant(
         "packets lie over the partial outputs",

@@ -1,15 +1,13 @@
 """Main loops are found in the text of a disassembler, and in a real cubin if one is installed."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from mutants import DOWN, Mutant
 
 from monomoe_gen import dispatch, sass
 from monomoe_gen.compile import compile_source
 from monomoe_gen.errors import EnvironmentProblem
-from monomoe_gen.paths import data_dir
 from monomoe_gen.render import render
 
 NVDISASM = """\
@@ -128,17 +126,8 @@ def test_scales_that_are_loaded_ahead_are_loaded(tmp_path: Path) -> None:
     """Of `requantize`: a compiler that sees that nobody uses them might leave their loads out."""
     assert TOOL
     spec = dispatch.lookup(dispatch.load(dispatch.table_folder()), "qwen3.5-35b", 1).kernel.spec
-    templates = tmp_path / "templates"
-    shutil.copytree(data_dir("templates"), templates)
-    source = templates / "ops" / "down_proj.cuh"
-    text = source.read_text(encoding="utf-8")
     ahead = "if (has_scale) weight_scale = device::maximum(weight_scale, "
-    assert text.count(ahead) == 1
-    source.write_text(text.replace(ahead, "if (false) (void)("), encoding="utf-8")
-    loads = []
-    for binary in map(compile_source, (render(spec), render(spec, templates))):
-        cubin = tmp_path / "kernel.cubin"
-        cubin.write_bytes(binary.cubin)
-        done = subprocess.run([*TOOL, str(cubin)], capture_output=True, text=True, check=True)
-        loads.append(done.stdout.count("LDG.E.CONSTANT"))
+    without = Mutant("no scale is loaded ahead", DOWN, ahead, "if (false) (void)(")
+    binaries = map(compile_source, (render(spec), render(spec, without.plant(tmp_path))))
+    loads = [sass.disassemble(b.cubin, TOOL).count("LDG.E.CONSTANT") for b in binaries]
     assert loads[0] > loads[1] > 0

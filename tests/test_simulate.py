@@ -10,13 +10,12 @@ import itertools
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from mutants import MUTANTS, TALL, build_parts, build_unshared
+from mutants import MUTANTS, TALL, Builder, build_parts, build_unshared
 
 from monomoe_gen import host_build, simulate
 from monomoe_gen.cli import run as run_cli
@@ -145,7 +144,6 @@ LEAD_CASES = [
 # The input does not fit.
 BROAD_CASE = (BROAD, (9, 4, 512, 9, 128, 2, 2), 32, (32, 3), "uniform")
 
-Builder = Callable[[KernelSpec], host_build.Program]
 
 # The router inside: fewer and more experts than twice the CTAs, one and several tiles of tokens,
 # rows that end within a round of columns; ties, bf16 logits, biases, groups.
