@@ -41,6 +41,8 @@ _LIFETIMES = {
     "x_scale": "with `x`",
     "h_scale": "with `h`: h scale x weight scale x routing weight",
     "active": "written by the producer warp (and one epilogue warp), read to the end",
+    "peer_sums": "with a pair of down groups: the output stripe as the other CTA summed it, "
+    "written once",
     "weight": "routing weights; written by the routing warps, read by the requant warps",
     "selected": "with `weight`: the expert of each weight",
     "barriers": "made once, before `kRing` and `kMade`",

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from monomoe_gen import programmatic
+from monomoe_gen import launch_attributes
 from monomoe_gen.errors import EnvironmentProblem, LaunchError
 from monomoe_gen.schedule import HEADER_BYTES
 from monomoe_gen.wait_limit import wait_limit_ms
@@ -23,6 +23,7 @@ from monomoe_gen.wait_limit import wait_limit_ms
 # hardware stack, illegal instruction, misaligned address, address space, program counter, launch
 # failed (a trap).
 CONTEXT_LOST = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
+_REQUIRED_CLUSTER_WIDTH = 11  # CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, which CuPy does not name
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,14 @@ class LoadedKernel:
                     loaded.ptr, threads, shared_bytes
                 )
                 registers = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_NUM_REGS, loaded.ptr)
+                cluster = driver.funcGetAttribute(_REQUIRED_CLUSTER_WIDTH, loaded.ptr)
+                clusters = 0
+                if cluster > 1:
+                    code, clusters = launch_attributes.resident_clusters(
+                        loaded.ptr, cluster, grid, threads, shared_bytes
+                    )
+                    if code:
+                        raise driver.CUDADriverError(code)
             except _driver_errors() as error:
                 raise LaunchError(
                     f"cannot load {kernel_name} ({threads} threads, {shared_bytes} bytes of shared "
@@ -139,6 +148,8 @@ class LoadedKernel:
                 ) from error
         sms = torch.cuda.get_device_properties(index).multi_processor_count
         check_residency(kernel_name, grid, sms, resident)
+        if cluster > 1:
+            check_clusters(kernel_name, grid, cluster, clusters)
         return cls(kernel_name, grid, threads, shared_bytes, index, registers, loaded, pdl)
 
     def launch(self, arguments: Sequence[np.generic], stream: int) -> None:
@@ -158,7 +169,7 @@ class LoadedKernel:
 
     def _launch_early(self, arguments: Sequence[np.generic], stream: int) -> None:
         with torch.cuda.device(self.device):
-            code = programmatic.launch(
+            code = launch_attributes.launch_early(
                 self.function.ptr, self.grid, self.threads, self.shared_bytes, stream, arguments
             )
         if code:
@@ -195,6 +206,15 @@ def check_residency(name: str, grid: int, sms: int, resident_per_sm: int) -> Non
     if grid > sms:
         raise LaunchError(
             f"{name} needs {grid} SMs at once and this device offers {sms}; choose grid <= {sms}"
+        )
+
+
+def check_clusters(name: str, grid: int, cluster: int, resident: int) -> None:
+    """Refuses a grid of which not all thread block clusters run at the same time."""
+    if grid > resident * cluster:
+        raise LaunchError(
+            f"{name} needs {grid // cluster} clusters of {cluster} CTAs at once and this device "
+            f"offers {resident}; choose a smaller grid, or g_down = grid, which has no clusters"
         )
 
 

@@ -118,8 +118,8 @@ def _up_stages(p: Geometry, cta: int, active: int) -> list[_Planned]:
 
 
 def _down_stages(p: Geometry, cta: int, active: int) -> list[_Planned]:
-    group, stripe = divmod(cta, p.schedule.g_down)
-    if group >= p.down_groups:
+    stripe, group = divmod(cta, p.down_groups)
+    if stripe >= p.schedule.g_down:
         return []
     mine = range(group, active, p.down_groups)
     blocks = p.expert_blocks_down

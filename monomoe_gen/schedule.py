@@ -201,6 +201,7 @@ class Geometry:
 
     threads = 32 * WARPS
     mma_warps = MMA_WARPS
+    input_item_words = INPUT_ITEM_WORDS
     requant_warps = REQUANT_WARPS
     epilogue_warps = EPILOGUE_WARPS
 
@@ -261,6 +262,14 @@ class Geometry:
     def down_groups(self) -> int:
         """CTA groups that stride over the experts in the down-projection."""
         return self.schedule.grid // self.schedule.g_down
+
+    @property
+    def cluster_ctas(self) -> int:
+        """CTAs of a thread block cluster: two down groups are paired, more exchange through L2.
+
+        Clusters of four would not fill the GPU: an H200 holds 30 of them.
+        """
+        return 2 if self.down_groups == 2 and self.schedule.grid % 2 == 0 else 1
 
     @property
     def down_scale_rows(self) -> int:
@@ -392,7 +401,7 @@ class Geometry:
         """Bytes of each member of `SharedStorage`, in order; all keep 16-byte alignment."""
         shape, tile = self.shape, self.token_tile
         scaled_blocks = shape.hidden // SCALE_BLOCK if shape.activations == "fp8" else 1
-        barriers = 2 * self.ring_stages + 2 * self.h_slots + 9 + self.input_parts
+        barriers = 2 * self.ring_stages + 2 * self.h_slots + 10 + self.input_parts
         return {
             "ring": self.ring_bytes,
             "x": self._x_bytes if self.x_in_shared else 16,
@@ -406,6 +415,7 @@ class Geometry:
             * COLUMNS
             * 4,
             "active": _up(self.max_active * 8, 16),
+            "peer_sums": 4 * tile * self.stripe_down if self.cluster_ctas > 1 else 16,
             "weight": _up(tile * shape.token_experts * 4, 16),
             "selected": _up(tile * shape.token_experts * 2, 16),
             "barriers": _up(barriers * 8, 16),
@@ -421,7 +431,8 @@ class Geometry:
     def workspace_half_bytes(self) -> int:
         """Bytes of one of the two alternating hand-off buffers at full token capacity."""
         rows = self.token_tile * self.shape.token_experts
-        partials = (self.down_groups - 1) * self.token_tile * self.shape.hidden
+        groups = 1 if self.cluster_ctas > 1 else self.down_groups
+        partials = (groups - 1) * self.token_tile * self.shape.hidden
         packets = self.token_tile * self.shape.hidden // SCALE_BLOCK * INPUT_PACKET_BYTES
         if self.shape.activations == "bf16":
             packets = 0  # every CTA reads x itself

@@ -98,6 +98,11 @@ class Namer:
             return f"waits at {place} for {_lanes(~wait['present'] & 0xFFFFFFFF)} of its warp"
         if wait["for"] == "named barrier":
             return f"waits at {place} with {wait['arrived']} of {wait['count']} threads"
+        if wait["for"] == "cluster":
+            return (
+                f"waits at {place} for its cluster, of which {wait['arrived']} of {wait['count']} "
+                "threads have arrived"
+            )
         if wait["for"] == "poll" and wait["at"]:
             return f"polls {self._data(wait['at'], 4)} at {place}"
         if wait["for"] == "poll":  # it has what it wants

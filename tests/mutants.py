@@ -101,6 +101,7 @@ MMA = "ops/up_proj.cuh"
 DOWN = "ops/down_proj.cuh"
 RING = "ops/ring.cuh"
 ROUTER_OP = "ops/router.cuh"
+COMBINE = "ops/combine.cuh"
 HAND = "ops/handoff.cuh"
 QUANT = "ops/quantize.cuh"
 ROUTE = "ops/route.cuh"
@@ -113,7 +114,9 @@ ARRIVE_EPOCH = "    device::arrive_named(NamedBarrier::kEpoch, kMakersAndOne);\n
 SYNC_EPOCH = ARRIVE_EPOCH.replace("arrive", "sync")
 ARRIVE_RING = "    device::arrive_named(NamedBarrier::kRing, kMakersAndOne);\n"
 SYNC_RING = ARRIVE_RING.replace("arrive", "sync")
+ARRIVE_CLUSTER = "    if constexpr (schedule::kPaired) device::cluster_arrive();\n"
 INIT = "    if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);\n"
+MADE = INIT + ARRIVE_RING + ARRIVE_MADE + SYNC_EPOCH  # the barriers, by the MMA warps
 SELECT = (
     "    if constexpr (!schedule::kRouterWeight) {\n"
     "        tokens.select(args, s, warp, lane);\n"
@@ -305,13 +308,13 @@ MUTANTS = (
     ),
     Mutant(
         "the output sums overwrite partials that are still read",
-        "ops/combine.cuh",
+        COMBINE,
         "    drain_partials(args, s, units);\n",
         "",
     ),
     Mutant(
         "output sums are read before all are written",
-        "ops/combine.cuh",
+        COMBINE,
         "store_partials(s.down[t], sums[t], warp, lane);\n"
         "    device::sync_named(NamedBarrier::kOutput, kMmaThreads);\n",
         "store_partials(s.down[t], sums[t], warp, lane);\n",
@@ -356,8 +359,8 @@ MUTANTS = (
     Mutant(
         "the epoch is used before it is read",
         MAIN,
-        SYNC_EPOCH + "    trace.mark_synced(s);",
-        ARRIVE_EPOCH + "    trace.mark_synced(s);",
+        SYNC_EPOCH + ARRIVE_CLUSTER,
+        ARRIVE_EPOCH + ARRIVE_CLUSTER,
     ),
     Mutant(
         "the header is read behind the barrier that announces it",
@@ -443,8 +446,8 @@ MUTANTS = (
     Mutant(
         "x is announced before every lane has written it",
         QUANT,
-        "    device::sync_warp();\n    if (lane < schedule::kInputParts)",
-        "    if (lane < schedule::kInputParts)",
+        "    device::sync_warp();\n    static_assert(schedule::kInputParts",
+        "    static_assert(schedule::kInputParts",
     ),
     Mutant(
         "much of x is announced before every lane has written it",
@@ -532,14 +535,14 @@ MUTANTS = (
     Mutant(
         "packets are received before they are there",
         QUANT,
-        "least_word(words[i]));\n        if (device::all(least != 0)) break;",
-        "least_word(words[i]));\n        break;",
+        "        if (device::all(least != 0)) return;",
+        "        return;",
     ),
     Mutant(
         "many packets are received before they are there",
         QUANT,
-        "least_word(words[i]));\n            if (device::all(least != 0)) break;",
-        "least_word(words[i]));\n            break;",
+        "        if (device::all(least != 0)) return;",
+        "        return;",
         spec=LARGE,
         tokens=(32, 24, 32),
     ),
@@ -590,7 +593,7 @@ MUTANTS = (
     Mutant(
         "packets lie over the partial outputs",
         HAND,
-        "partial(tokens, schedule::kDownGroups, 0)",
+        "partial(tokens, 1 + kPartials, 0)",
         "partial(tokens, 1, 0)",
         spec=GROUPS,
     ),
@@ -651,12 +654,153 @@ MUTANTS = (
     ),
     Mutant(
         "down groups add their sums as they come",
-        "ops/combine.cuh",
-        "handoff.partial(args.tokens, share.group, token) + column, never_zero(sum)",
-        "handoff.partial(args.tokens, 1, token) + column, never_zero(sum)",
+        COMBINE,
+        "handoff.partial(args.tokens, share.group, at.token) + first_column",
+        "handoff.partial(args.tokens, 1, at.token) + first_column",
         spec=GROUPS,
     ),
     Mutant("the grid is larger than what can be resident", resident=3),
+    # -- within a cluster
+    Mutant(
+        "sums are sent before the other CTA is there",
+        COMBINE,
+        "            device::cluster_wait();  // the peer has made its barriers\n",
+        "",
+    ),
+    Mutant(
+        "one lane waits for the other CTA in place of its warp",
+        COMBINE,
+        "device::cluster_wait();",
+        "if (lane == 0) device::cluster_wait();",
+    ),
+    Mutant(
+        "MMA warps arrive before they have made the barriers",
+        MAIN,
+        MADE + ARRIVE_CLUSTER,
+        ARRIVE_CLUSTER + MADE,
+    ),
+    Mutant(
+        "MMA warps arrive before they have fenced the barriers",
+        MAIN,
+        MADE + ARRIVE_CLUSTER,
+        "    for (u32 i = warp; lane == 0 && i < Barriers::kCount; i += schedule::kMmaWarps)\n"
+        "        device::mbarrier_init(reinterpret_cast<device::Mbarrier*>(&s.barrier) + i, "
+        "Barriers::arrivals(i, args.tokens));\n"
+        + ARRIVE_CLUSTER
+        + "    device::mbarrier_init_fence();\n"
+        + MADE.removeprefix(INIT),
+    ),
+    Mutant("MMA warps do not arrive in their cluster", MAIN, ARRIVE_CLUSTER, ""),
+    Mutant(
+        "a routing warp does not arrive in its cluster",
+        MAIN,
+        "warp >= kFirstRequantWarp) device::cluster_arrive();",
+        "warp > kFirstRequantWarp) device::cluster_arrive();",
+    ),
+    Mutant(
+        "the producer does not arrive in its cluster",
+        MAIN,
+        "warp >= kFirstRequantWarp) device::cluster_arrive();",
+        "warp >= kFirstRequantWarp && warp < kProducerWarp) device::cluster_arrive();",
+    ),
+    Mutant(
+        "an MMA warp arrives twice in its cluster",
+        MAIN,
+        "warp >= kFirstRequantWarp) device::cluster_arrive();",
+        "warp >= kFirstRequantWarp - 1) device::cluster_arrive();",
+    ),
+    Mutant(
+        "sums of the other CTA are not expected",
+        COMBINE,
+        "device::mbarrier_arrive_expect(&s.barrier.peer_summed, ",
+        "static_cast<void>(",
+    ),
+    Mutant(
+        "every MMA warp expects the sums of the other CTA",
+        COMBINE,
+        "} else if (warp == 0 && lane == 0) {",
+        "} else if (lane == 0) {",
+    ),
+    Mutant(
+        "fewer sums are expected than come",
+        COMBINE,
+        "static_cast<u32>(sizeof(float)));",
+        "static_cast<u32>(sizeof(float)) - 4);",
+    ),
+    Mutant(
+        "more sums are expected than come",
+        COMBINE,
+        "static_cast<u32>(sizeof(float)));",
+        "static_cast<u32>(sizeof(float)) + 4);",
+    ),
+    Mutant(
+        "sums of the other CTA are read before they are there",
+        COMBINE,
+        "device::mbarrier_wait(&s.barrier.peer_summed, 0, args.wait_limit_ns);\n",
+        "{}\n",
+    ),
+    Mutant(
+        "the other parity of the other CTA's sums is waited for",
+        COMBINE,
+        "&s.barrier.peer_summed, 0, args",
+        "&s.barrier.peer_summed, 1, args",
+    ),
+    Mutant(
+        "a CTA sends its sums to itself",
+        COMBINE,
+        "&s.barrier.peer_summed, 0);",
+        "&s.barrier.peer_summed, 1);",
+    ),
+    Mutant(
+        "a CTA sends its sums past its cluster",
+        COMBINE,
+        "&s.barrier.peer_summed, 0);",
+        "&s.barrier.peer_summed, 2);",
+    ),
+    Mutant(
+        "sums that are sent are counted on another barrier",
+        COMBINE,
+        "&s.barrier.peer_summed, 0);",
+        "&s.barrier.routed, 0);",
+    ),
+    Mutant(
+        "sums are sent to another row",
+        COMBINE,
+        "&s.peer_sums[at.token][at.row], sum",
+        "&s.peer_sums[at.token][at.row ^ 1], sum",
+    ),
+    Mutant(
+        "sums of all rows are sent to one",
+        COMBINE,
+        "&s.peer_sums[at.token][at.row], sum",
+        "&s.peer_sums[at.token][0], sum",
+    ),
+    Mutant(
+        "sums are sent over the partial sums of the other CTA",
+        COMBINE,
+        "&s.peer_sums[at.token][at.row], sum",
+        "reinterpret_cast<float*>(&s.down) + index, sum",
+    ),
+    Mutant(
+        "sums are sent past shared memory",
+        COMBINE,
+        "&s.peer_sums[at.token][at.row], sum",
+        "reinterpret_cast<float*>(&s + 1) + index, sum",
+    ),
+    Mutant(
+        "sums are sent to half of a word",
+        COMBINE,
+        "&s.peer_sums[at.token][at.row], sum",
+        "reinterpret_cast<float*>(reinterpret_cast<u16*>(&s.peer_sums[at.token][at.row]) + 1), sum",
+    ),
+    Mutant(
+        "CTAs of one output stripe are not of one cluster",
+        STREAM,
+        "        const u32 group = cta % schedule::kDownGroups;\n"
+        "        const u32 stripe = cta / schedule::kDownGroups;\n",
+        "        const u32 group = cta / schedule::kGDown;\n"
+        "        const u32 stripe = cta % schedule::kGDown;\n",
+    ),
     # -- reach
     Mutant(
         "quantization reads past the tokens",
@@ -666,9 +810,9 @@ MUTANTS = (
     ),
     Mutant(
         "the output is written past the token tile",
-        "ops/combine.cuh",
-        "i < args.tokens * schedule::kStripeDown;",
-        "i < (args.tokens + 1) * schedule::kStripeDown;",
+        COMBINE,
+        "values = args.tokens * schedule::kStripeDown,",
+        "values = (args.tokens + 1) * schedule::kStripeDown,",
     ),
     Mutant(
         "a copy runs past its stage",

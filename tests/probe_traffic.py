@@ -76,6 +76,17 @@ def shared(random: np.random.Generator) -> Probe:
     return Probe("shared", functions, ALL, value, columns)
 
 
+def cluster(random: np.random.Generator) -> Probe:
+    value = random.integers(0, 2**32, (GRID, THREADS, 2), np.uint32)
+    received = value[:, ::-1]
+    columns = tuple(
+        Column(f"store_remote, phase {phase}", received[..., phase].ravel()) for phase in range(2)
+    )
+    functions = ("cluster_arrive()", "cluster_wait()")
+    functions += ("store_remote(float*, float, Mbarrier*, u32)",)
+    return Probe("cluster", functions, ALL, value, columns)
+
+
 def memory(random: np.random.Generator) -> Probe:
     rows = random.integers(0, 2**32, (ALL, 4), np.uint32)
     first = rows[:, 0].reshape(GRID, THREADS)

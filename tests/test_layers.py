@@ -15,7 +15,7 @@ PACKAGE = Path(monomoe_gen.__file__).parent
 LAYERS = (
     ("errors", "paths", "files", "interrupt", "pipeline", "samplers", "meter", "prune"),
     ("shapes", "device", "e4m3", "nvrtc", "cubin_cache", "strict", "partition", "comparison"),
-    ("programmatic", "routings", "wait_limit"),
+    ("launch_attributes", "routings", "wait_limit"),
     ("protocol", "telemetry", "worker_process", "hf_families", "hf_quantization", "shape_table"),
     ("routing_trace",),
     ("schedule", "patterns", "compile_worker", "hf_config"),

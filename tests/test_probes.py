@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from probe_traffic import clocks, copies, exchanges, memory, places, shared
+from probe_traffic import clocks, cluster, copies, exchanges, memory, places, shared
 from probe_values import exponentials, floats, products, quotients, wide_products, words
 from probes import GRID, TEXT, WORKSPACE_WORDS, Array, Probe, gpu_source, host_program, run_on_host
 
@@ -39,6 +39,7 @@ PROBES = (  # in the order of their numbers in probes.cu
     products(DRAW),
     clocks(),
     wide_products(DRAW),
+    cluster(DRAW),
 )
 NOT_PROBED = {"trap()": "it ends the launch; the simulator's tests see it reported"}
 
@@ -109,6 +110,7 @@ FAULTS = (  # an edit of templates/host, and the column that shows it
     (EXCHANGE, "machine.current) ^ mask", "machine.current) + mask", "shuffle_xor"),
     (EXCHANGE, "return a + b;", "return a | b;", "reduce_add"),
     (EXCHANGE, "(copy.from + copy.landed)", "(copy.from + copy.landed + 16)", "copied"),
+    (EXCHANGE, "copy.value + copy.landed, bytes", "copy.value + 1, bytes", "store_remote, phase 0"),
     (MEMORY, "old >= last", "old > last", "atomic_increment_wrap, 1"),
     ("device/numeric.cuh", "std::exp(static", "std::exp2(static", "exponential_fast"),
 )

@@ -26,7 +26,14 @@ from monomoe_gen.errors import (
     MonomoeError,
     NoKernel,
 )
-from monomoe_gen.kernel import LayerWeights, LoadedKernel, Workspace, check_residency, launch_moe
+from monomoe_gen.kernel import (
+    LayerWeights,
+    LoadedKernel,
+    Workspace,
+    check_clusters,
+    check_residency,
+    launch_moe,
+)
 from monomoe_gen.paths import data_dir
 from monomoe_gen.reference import moe_mirror, router_logits
 from monomoe_gen.shapes import Shape
@@ -79,6 +86,12 @@ def test_a_grid_must_be_resident() -> None:
         check_residency("k", 133, 132, 2)
     with pytest.raises(LaunchError, match="no CTA of it fits an SM"):
         check_residency("k", 1, 132, 0)
+
+
+def test_clusters_must_be_resident() -> None:
+    check_clusters("k", 132, 2, 66)
+    with pytest.raises(LaunchError, match="needs 64 clusters of 2 CTAs at once and this"):
+        check_clusters("k", 128, 2, 63)
 
 
 class Cuda:

@@ -61,7 +61,8 @@ BF16_WIDE = replace(WIDE, name="toy-wide-bf16", activations="bf16")
 BF16_LONG = replace(TOY, name="toy-long-bf16", hidden=2048, experts=4, activations="bf16")
 
 # Together: ring depths from 2 up, stages of equal and different sizes, one or several down groups,
-# CTAs without a part in the down-projection, several stages a unit, more experts than h slots.
+# two of them paired or, in an odd grid, not, CTAs without a part in the down-projection, several
+# stages a unit, more experts than h slots.
 CASES = [
     # shape, schedule, token tile, launches, routing
     (TOY, (4, 2, 128, 2, 128, 3, 4), 8, (1, 8, 1), "uniform"),
@@ -99,6 +100,8 @@ CASES = [
     (GATED, (4, 2, 256, 4, 128, 2, 2), 8, (8, 1, 3), "zipf"),
     (GATED_PLAIN, (4, 4, 256, 4, 128, 2, 2), 8, (1, 8, 3), "disjoint"),
     (GELU, (5, 2, 128, 2, 128, 2, 3), 8, (8, 3, 8), "zipf"),
+    (TOY, (6, 2, 128, 2, 128, 2, 3), 8, (8, 3, 1), "zipf"),
+    (SIGMOID, (10, 4, 128, 4, 128, 2, 3), 16, (16, 1, 9), "uniform"),  # a pair without a part
 ]  # fmt: skip
 
 # Raw weights: one and several tiles a stripe, rows in one piece and in several, stages that cross
@@ -156,6 +159,7 @@ ROUTER_CASES = [
     (ODD, (6, 4, 384, 6, 128, 3, 5), 16, (3, 9, 1), "uniform"),
     (THREE, (6, 2, 128, 2, 128, 2, 3), 16, (1, 9, 1), "ties"),
     (EIGHT, (7, 2, 128, 4, 128, 2, 2), 8, (1, 3, 1), "uniform"),
+    (SIGMOID, (4, 4, 128, 2, 128, 3, 4), 8, (8, 1, 3), "zipf"),
 ]  # fmt: skip
 LONG = replace(TOY, name="toy-long", hidden=4352, experts=20)  # columns of three rounds
 
@@ -316,6 +320,17 @@ def test_bf16_input_lies_in_shared_memory_or_not() -> None:
     assert {geometry.x_in_shared for geometry in plans} == {False, True}
 
 
+def test_down_groups_are_paired_or_not() -> None:
+    plans = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in CASES]
+    found = {(geometry.down_groups, geometry.cluster_ctas) for geometry in plans}
+    assert {(1, 1), (2, 1), (2, 2), (3, 1), (4, 1)} <= found
+    pairs = [g for g in plans if g.cluster_ctas > 1]
+    assert {g.schedule.grid > 2 * g.schedule.g_down for g in pairs} == {False, True}
+    for cases in (RAW_CASES, TILE_CASES, LEAD_CASES, ROUTER_CASES, BF16_CASES):
+        geometries = [KernelSpec(c[0], Schedule(*c[1]), c[2]).geometry for c in cases]
+        assert {geometry.cluster_ctas for geometry in geometries} == {1, 2}
+
+
 def test_raw_cases_take_every_path() -> None:
     plans = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in RAW_CASES]
     for value_of in (
@@ -376,6 +391,17 @@ def test_a_deadlock_says_who_waits_for_what(tmp_path: Path) -> None:
         r"phase 0 \(parity 0\) lacks (\d) of \1 arrivals and 0 bytes; traps after 7 ms",
         text,
     ), text
+
+
+@needs_compiler
+def test_a_deadlock_says_who_has_not_arrived_in_a_cluster(tmp_path: Path) -> None:
+    text, _ = find("the producer does not arrive in its cluster", tmp_path)
+    assert re.search(
+        r"CTA 1, mma \(warps 0-7, all lanes\): waits at ops/combine.cuh:\d+ \(combine\) for its "
+        r"cluster, of which 1152 of 1216 threads have arrived\n",
+        text,
+    ), text
+    assert "a thread of a cluster ends without having arrived" in text
 
 
 @needs_compiler

@@ -3,6 +3,7 @@
 
 #define MONOMOE_DEVICE __device__ __forceinline__
 #define MONOMOE_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define MONOMOE_CLUSTER(ctas) __cluster_dims__(ctas, 1, 1)
 
 using u8 = unsigned char;
 using u16 = unsigned short;

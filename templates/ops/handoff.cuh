@@ -37,9 +37,10 @@ struct alignas(16) InputPacket {
     MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(words_of(this) + word); }
 };
 
-// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups,
-// then the input, if quantized, by token and column block, then with kRouterWeight the logits.
+// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down
+// groups unless these are paired, then the input, if quantized, by token and column block, then with kRouterWeight the logits.
 struct HandOff {
+    static constexpr u32 kPartials = schedule::kPaired ? 0 : schedule::kDownGroups - 1;  // of each token
     u8* base;
 
     MONOMOE_DEVICE static HandOff of(const Args& args, u32 epoch) {
@@ -51,14 +52,14 @@ struct HandOff {
         return h_row(tokens * shape::kTokenExperts) + ((group - 1) * tokens + token) * shape::kHidden;
     }
     MONOMOE_DEVICE InputPacket* packets(u32 tokens) const {
-        return reinterpret_cast<InputPacket*>(partial(tokens, schedule::kDownGroups, 0));
+        return reinterpret_cast<InputPacket*>(partial(tokens, 1 + kPartials, 0));
     }
     // Router logits of a token.
     MONOMOE_DEVICE float* logits(u32 tokens, u32 token) const {
         return reinterpret_cast<float*>(packets(tokens) + (shape::quantizes() ? tokens * schedule::kHiddenBlocks : 0)) + token * shape::kExperts;
     }
     MONOMOE_DEVICE static u32 bytes(u32 tokens) {
-        return tokens * (4 * (shape::kTokenExperts * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden) +
+        return tokens * (4 * (shape::kTokenExperts * shape::kIntermediate + kPartials * shape::kHidden) +
                          (shape::quantizes() ? schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket)) +
                          (schedule::kRouterWeight ? 4 * shape::kExperts : 0));
     }

@@ -78,6 +78,22 @@ struct Received {
     }
 };
 
+// Asks for a warp's words until all have arrived. `load(i)` is the lane's i-th word, ones if it has none.
+template <u32 kLoads, typename Load>
+MONOMOE_DEVICE void receive_words(U32x4 (&words)[kLoads], u64 limit_ns, const Load& load) {
+    const device::Watchdog watchdog{limit_ns};
+#pragma unroll 1
+    for (;;) {
+        u32 least = 0xffffffffu;
+#pragma unroll
+        for (u32 i = 0; i < kLoads; ++i) words[i] = load(i);
+#pragma unroll
+        for (u32 i = 0; i < kLoads; ++i) least = device::minimum(least, least_word(words[i]));
+        if (device::all(least != 0)) return;
+        watchdog.check();
+    }
+}
+
 // How few packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
 struct FewPackets {
     static constexpr u32 kPackets = 32 / Received::kWords;
@@ -91,20 +107,11 @@ MONOMOE_DEVICE void receive_few(const Args& args, SharedStorage& s, const InputP
     const u32 end = lane < Few::kPackets * Received::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
     const u32 first = warp * Few::kPackets + lane / Received::kWords, index = lane % Received::kWords;
     U32x4 words[Few::kLoads];
-    const device::Watchdog watchdog{args.wait_limit_ns};
-#pragma unroll 1
-    for (;;) {
-        u32 least = 0xffffffffu;
-#pragma unroll
-        for (u32 i = 0; i < Few::kLoads; ++i) {
-            words[i] = {1, 1, 1, 1};
-            if (first + i * Few::kStep < end) words[i] = packets[first + i * Few::kStep].load(Received::kFirstWord + index);
-        }
-#pragma unroll
-        for (u32 i = 0; i < Few::kLoads; ++i) least = device::minimum(least, least_word(words[i]));
-        if (device::all(least != 0)) break;
-        watchdog.check();
-    }
+    receive_words(words, args.wait_limit_ns, [&](u32 i) {
+        U32x4 word = {1, 1, 1, 1};
+        if (first + i * Few::kStep < end) word = packets[first + i * Few::kStep].load(Received::kFirstWord + index);
+        return word;
+    });
 #pragma unroll
     for (u32 i = 0; i < Few::kLoads; ++i) {
         const u32 pair = first + i * Few::kStep;
@@ -112,6 +119,7 @@ MONOMOE_DEVICE void receive_few(const Args& args, SharedStorage& s, const InputP
         Received::store(s, pair / schedule::kHiddenBlocks, pair % schedule::kHiddenBlocks, index, words[i]);
     }
     device::sync_warp();
+    static_assert(schedule::kInputParts <= 32, "a lane tells of each part");
     if (lane < schedule::kInputParts) device::mbarrier_arrive(&s.barrier.x_ready[lane]);
 }
 
@@ -119,8 +127,7 @@ MONOMOE_DEVICE void receive_few(const Args& args, SharedStorage& s, const InputP
 // part of the packets of as many tokens as a warp can have on their way.
 struct InputItem {
     static constexpr u32 kPartWords = schedule::kPartBlocks * Received::kWords;  // of a token
-    static constexpr u32 kMostWords = 256;  // unless a part has more
-    static constexpr u32 kTokens = kPartWords < kMostWords ? kMostWords / kPartWords : 1;
+    static constexpr u32 kTokens = kPartWords < schedule::kItemWords ? schedule::kItemWords / kPartWords : 1;
     static constexpr u32 kLoads = (kTokens * kPartWords + 31) / 32;  // a lane
 
     u32 first_token, first_block;
@@ -141,21 +148,12 @@ struct InputItem {
     MONOMOE_DEVICE void receive(SharedStorage& s, const InputPacket* packets, u32 lane, u64 limit_ns) const {
         packets += first_token * schedule::kHiddenBlocks + first_block;
         U32x4 words[kLoads];
-        const device::Watchdog watchdog{limit_ns};
-#pragma unroll 1
-        for (;;) {
-            u32 least = 0xffffffffu;
-#pragma unroll
-            for (u32 i = 0; i < kLoads; ++i) {
-                const Place at = place(i, lane);
-                words[i] = {1, 1, 1, 1};
-                if (has(at)) words[i] = packets[at.token * schedule::kHiddenBlocks + at.block].load(Received::kFirstWord + at.index);
-            }
-#pragma unroll
-            for (u32 i = 0; i < kLoads; ++i) least = device::minimum(least, least_word(words[i]));
-            if (device::all(least != 0)) break;
-            watchdog.check();
-        }
+        receive_words(words, limit_ns, [&](u32 i) {
+            const Place at = place(i, lane);
+            U32x4 word = {1, 1, 1, 1};
+            if (has(at)) word = packets[at.token * schedule::kHiddenBlocks + at.block].load(Received::kFirstWord + at.index);
+            return word;
+        });
 #pragma unroll
         for (u32 i = 0; i < kLoads; ++i) {
             const Place at = place(i, lane);

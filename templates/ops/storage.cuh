@@ -53,16 +53,17 @@ struct Barriers {
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
     device::Mbarrier up_ending;  // this CTA has begun its last up unit
+    device::Mbarrier peer_summed;  // peer_sums is complete; only with kPaired
     device::Mbarrier x_ready[schedule::kInputParts];  // a part of the columns of x and x_scale is complete
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 9;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 10;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
         constexpr u32 kEmpty = schedule::kRingStages, kHFull = 2 * kEmpty;
         constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
-        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 4;
-        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending
+        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 5;
+        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending; peer_summed
         if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
         if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
@@ -81,7 +82,7 @@ struct NamedBarrier {
         kMade,    // barriers made, header read and, without the router inside, chosen complete; met by all threads,
                   // awaited by those who need it late
         kEpoch,   // barriers made and header read; met and awaited by the MMA warps and the epilogue warp that reads it
-        kOutput,  // MMA warps, around the partial sums of the output
+        kOutput,  // MMA warps, behind the writing of the output's partial sums
         kLogits,  // MMA warps, around the partial sums of logits
         kRing,    // barriers made; met by the MMA warps, awaited by the producer warp
     };
@@ -109,6 +110,8 @@ struct alignas(128) SharedStorage {
     // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
     ActiveExpert active[schedule::kMaxActive];  // in the order of list_experts
+    // the output stripe as the other CTA of the cluster has summed it, written by that CTA
+    float peer_sums[schedule::kPaired ? schedule::kTokenTile : 1][schedule::kPaired ? schedule::kStripeDown : 4];
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
     alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
 

@@ -15,20 +15,20 @@ struct UpUnit {
     MONOMOE_DEVICE u32 stripe() const { return index % schedule::kGUp; }
 };
 
-// Down-projection: CTA c owns output stripe c mod kGDown for the active experts of its group,
-// group, group + kDownGroups, ... The CTAs left over have no part in it.
+// Down-projection: CTA c owns output stripe c / kDownGroups for the active experts of its group c mod kDownGroups,
+// which are group, group + kDownGroups, ... The CTAs left over have no part in it.
 struct DownShare {
     u32 group;
     u32 stripe;
     u32 count;  // experts
 
     MONOMOE_DEVICE static DownShare of(u32 cta, u32 active_count) {
-        const u32 group = cta / schedule::kGDown;
-        const u32 stripe = cta % schedule::kGDown;
-        if (group >= schedule::kDownGroups || group >= active_count) return {group, stripe, 0};
+        const u32 group = cta % schedule::kDownGroups;
+        const u32 stripe = cta / schedule::kDownGroups;
+        if (stripe >= schedule::kGDown || group >= active_count) return {group, stripe, 0};
         return {group, stripe, (active_count - group + schedule::kDownGroups - 1) / schedule::kDownGroups};
     }
-    MONOMOE_DEVICE bool owns_output() const { return group < schedule::kDownGroups; }
+    MONOMOE_DEVICE bool owns_output() const { return stripe < schedule::kGDown; }
     // Position in `active` of the local-th expert.
     MONOMOE_DEVICE u32 expert(u32 local) const { return group + local * schedule::kDownGroups; }
 };

@@ -6,6 +6,7 @@
 
 #include "device/bulk_copy.cuh"
 #include "device/clock.cuh"
+#include "device/cluster.cuh"
 #include "device/dependency.cuh"
 #include "device/memory.cuh"
 #include "device/mma.cuh"
@@ -279,6 +280,27 @@ MONOMOE_DEVICE void probe_clocks(const Probe& p) {
     p.put(3, p.index, static_cast<u32>(device::sm_clock() - before < 0x80000000u));
 }
 
+// Stores by way of the cluster, which is this CTA alone: to another thread's word, counted on a barrier. A row is a thread
+// of the launch, with a value for each of two phases.
+MONOMOE_DEVICE void probe_cluster(const Probe& p) {
+    Storage& s = device::shared_storage<Storage>();
+    if (p.thread == 0) {
+        device::mbarrier_init(&s.full, 1);
+        device::mbarrier_init_fence();
+    }
+    device::sync_named(0, kThreads);
+    device::cluster_arrive();
+    device::cluster_wait();
+    float* const words = reinterpret_cast<float*>(s.words);
+    for (u32 phase = 0; phase < 2; ++phase) {
+        if (p.thread == 0) device::mbarrier_arrive_expect(&s.full, sizeof(s.words));
+        device::store_remote(words + kThreads - 1 - p.thread, device::bits_to_float(p.in[2 * p.index + phase]), &s.full, 0);
+        device::mbarrier_wait(&s.full, phase, device::kWaitLimitNs);
+        p.put(phase, p.index, words[p.thread]);
+        device::sync_named(0, kThreads);
+    }
+}
+
 MONOMOE_KERNEL(kThreads) device_probes(const u32* in, u32* out, u32* workspace, u32 probe) {
     const u32 thread = device::thread_index(), cta = device::cta_index();
     const Probe p = {in + 4, out, workspace, in[0], cta, thread, thread % 32, cta * kThreads + thread};
@@ -295,5 +317,6 @@ MONOMOE_KERNEL(kThreads) device_probes(const u32* in, u32* out, u32* workspace, 
         case 9: return probe_products(p);
         case 10: return probe_clocks(p);
         case 11: return probe_wide_products(p);
+        case 12: return probe_cluster(p);
     }
 }

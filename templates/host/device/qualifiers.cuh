@@ -5,6 +5,7 @@
 
 #define MONOMOE_DEVICE inline __attribute__((always_inline))
 #define MONOMOE_KERNEL(threads) extern "C" void
+#define MONOMOE_CLUSTER(ctas)  // see Program
 
 using u8 = unsigned char;
 using u16 = unsigned short;

@@ -17,7 +17,8 @@
                static_cast<const float*>(a.w2_scale), static_cast<device::Bf16*>(a.y),                             \
                static_cast<u8*>(a.workspace), a.workspace_half_bytes, a.tokens, a.wait_limit_ns);                 \
     }                                                                                                              \
-    extern const Program kProgram = {schedule::kGrid, schedule::kThreads, bytes, entry, fields, std::size(fields)}
+    extern const Program kProgram = {schedule::kGrid, schedule::kClusterCtas, schedule::kThreads, bytes, entry,    \
+                                     fields, std::size(fields)}
 
 namespace sim {
 

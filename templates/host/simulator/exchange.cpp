@@ -1,4 +1,4 @@
-// Barriers, bulk copies, and what the lanes of a warp do together.
+// Barriers, bulk copies, remote stores, and what the lanes of a warp do together.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -165,6 +165,34 @@ void barrier_wait(u64* address, u32 parity, u64 limit_ns) {
     see(barrier, number(address), thread, pc);
 }
 
+namespace {
+
+// Sends a write of the current thread on its way to a CTA.
+void issue(Copy& copy, u32 cta_index, u64 to, u32 bytes, u64 barrier, u32 pc) {
+    Cta& cta = machine.ctas[cta_index];
+    cta.shadow.announce(copy.what, machine.now(pc), to, bytes, machine.reports);
+    copy.cta = cta_index;
+    copy.slot = kProgram.threads + cta.copies_issued % kEngineSlots;
+    copy.clock = 1 + cta.copies_issued / kEngineSlots;
+    ++cta.copies_issued;
+    copy.to = to;
+    copy.bytes = bytes;
+    copy.barrier = barrier;
+    copy.issuer = machine.current->id;
+    copy.pc = pc;
+    if (copy.what == Delayed::kBulkCopy) {
+        Clock last;
+        publish(copy.knows, last, *machine.current);
+    } else {  // of another CTA, and not ordered behind what its issuer did
+        copy.knows = Clock::zero();
+    }
+    copy.knows.set(copy.slot, copy.clock);
+    copy.issued_at = machine.steps;
+    machine.copies.push_back(copy);
+}
+
+}  // namespace
+
 void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier_address) {
     const u32 pc = MONOMOE_CALLER;
     maybe_yield();
@@ -183,33 +211,84 @@ void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier_address
     if (maker.fences == barrier.init_fences) {
         machine.reports.add("init_fence_missing", {thread.id, pc, "bulk copy"}, {maker.id, 0, "barrier init"}, number(barrier_address), 8);
     }
-    cta.shadow.announce(machine.now(pc), to, bytes, machine.reports);
-
     Copy copy;
-    copy.cta = thread.cta;
-    copy.slot = kProgram.threads + cta.copies_issued % kEngineSlots;
-    copy.clock = 1 + cta.copies_issued / kEngineSlots;
-    ++cta.copies_issued;
-    copy.to = to;
     copy.from = from;
-    copy.bytes = bytes;
-    copy.barrier = number(barrier_address);
-    copy.pc = pc;
-    Clock last;
-    publish(copy.knows, last, thread);
-    copy.knows.set(copy.slot, copy.clock);
-    copy.issued_at = machine.steps;
-    machine.copies.push_back(copy);
+    issue(copy, thread.cta, to, bytes, number(barrier_address), pc);
+}
+
+// Of a thread, once in a launch. It is relaxed: what the others may rely on are barriers alone that were fenced ahead.
+void cluster_arrive() {
+    const u32 pc = MONOMOE_CALLER;
+    maybe_yield();
+    Thread& thread = *machine.current;
+    if (thread.cluster_arrived) fault("cluster_barrier", pc, 0, "a thread arrives a second time");
+    thread.cluster_arrived = true;
+    thread.fences_at_arrival = thread.fences;
+    Cluster& cluster = machine.cluster(thread.cta);
+    if (++cluster.arrived < kProgram.cluster * kProgram.threads) return;
+    for (Thread* waiter : cluster.waiters) wake(*waiter);
+    cluster.waiters.clear();
+}
+
+void cluster_wait() {
+    const u32 pc = MONOMOE_CALLER;
+    maybe_yield();
+    Thread& thread = *machine.current;
+    if (!thread.cluster_arrived) fault("cluster_barrier", pc, 0, "a thread waits without having arrived");
+    if (thread.cluster_waited) fault("cluster_barrier", pc, 0, "a thread waits a second time");
+    Cluster& cluster = machine.cluster(thread.cta);
+    if (cluster.arrived < kProgram.cluster * kProgram.threads) {
+        cluster.waiters.push_back(&thread);
+        block(Wait::kCluster, 0, 0, pc);
+    }
+    thread.cluster_waited = true;
+}
+
+void store_remote(void* target, const void* value, u32 bytes, u64* barrier_address, u32 rank) {
+    const u32 pc = MONOMOE_CALLER;
+    maybe_yield();
+    Thread& thread = *machine.current;
+    const Cta& here = machine.cta();
+    if (rank >= kProgram.cluster) {
+        fault("out_of_range", pc, number(target), "rank " + std::to_string(rank) + " in a cluster of " + std::to_string(kProgram.cluster));
+    }
+    if ((bytes != 4 && bytes != 16) || number(target) % bytes || number(barrier_address) % 8) {
+        fault("misaligned", pc, number(target), "remote store of " + std::to_string(bytes) + " bytes: 4 or 16, and at a multiple");
+    }
+    if (!here.shadow.covers(number(target)) || !here.shadow.covers(number(target) + bytes - 1) || !here.shadow.covers(number(barrier_address))) {
+        fault("out_of_range", pc, number(target), "remote store to outside of shared memory");
+    }
+    const u32 there = thread.cta / kProgram.cluster * kProgram.cluster + rank;
+    Cta& cta = machine.ctas[there];
+    const u64 away = number(cta.shared) - number(here.shared);
+    const u64 to = number(target) + away, counter = number(barrier_address) + away;
+    if (!thread.cluster_waited) {
+        machine.reports.add("peer_not_there", {thread.id, pc, "remote store"}, {}, to, bytes, "no cluster_wait of this thread is ahead of it");
+    }
+    if (cta.alive == 0) fault("peer_not_there", pc, to, "the other CTA has ended");
+    const Barrier& barrier = barrier_at(counter, there, nullptr, pc);
+    const Thread& maker = machine.threads[barrier.init_thread];
+    if (maker.fences_at_arrival <= barrier.init_fences) {
+        machine.reports.add("init_fence_missing", {thread.id, pc, "remote store"}, {maker.id, 0, "barrier init"}, counter, 8);
+    }
+    Copy copy;
+    copy.what = Delayed::kRemoteStore;
+    std::memcpy(copy.value, value, bytes);
+    issue(copy, there, to, bytes, counter, pc);
 }
 
 // Some bytes of a copy arrive. Runs on the scheduler's stack.
 void land(size_t index, u32 bytes) {
     Copy& copy = machine.copies[index];
     Cta& cta = machine.ctas[copy.cta];
-    std::memcpy(reinterpret_cast<void*>(copy.to + copy.landed), reinterpret_cast<const void*>(copy.from + copy.landed), bytes);
+    if (copy.what == Delayed::kRemoteStore) {
+        std::memcpy(reinterpret_cast<void*>(copy.to + copy.landed), copy.value + copy.landed, bytes);
+    } else {
+        std::memcpy(reinterpret_cast<void*>(copy.to + copy.landed), reinterpret_cast<const void*>(copy.from + copy.landed), bytes);
+    }
     const u32 first = copy.cta * machine.ids_per_cta();
     const Now engine{first + copy.slot, first, machine.ids_per_cta(), copy.clock, &copy.knows, copy.pc};
-    cta.shadow.land(engine, copy.to + copy.landed, bytes, machine.reports);
+    cta.shadow.land(copy.what, engine, copy.to + copy.landed, bytes, machine.reports);
     copy.landed += bytes;
     Barrier& barrier = cta.barriers.at(copy.barrier);
     barrier.bytes -= bytes;

@@ -26,6 +26,10 @@ bool barrier_test(u64* barrier, u32 parity);
 void barrier_wait(u64* barrier, u32 parity, u64 limit_ns);
 void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier);
 
+void cluster_arrive();
+void cluster_wait();
+void store_remote(void* target, const void* value, u32 bytes, u64* barrier, u32 rank);
+
 void load_relaxed(void* to, const void* address, u32 words);
 void store_relaxed(void* address, const void* word);
 u32 atomic_increment_wrap(u32* address, u32 last);
@@ -69,7 +73,7 @@ struct Arguments {
 
 // Supplied with the kernel.
 struct Program {
-    u32 grid, threads, shared_bytes;
+    u32 grid, cluster, threads, shared_bytes;  // cluster: CTAs of one, which divide the grid
     void (*entry)(const Arguments&);
     const Field* fields;
     u32 field_count;

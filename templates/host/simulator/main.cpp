@@ -154,7 +154,7 @@ std::string waits() {
         if (!group.lanes || !group.first->object) group.first = &thread;  // one that polls, not one that follows
         group.lanes |= 1u << thread.index % kLanes;
     }
-    static const char* const kWaits[] = {"nothing", "barrier", "warp", "named barrier", "poll"};
+    static const char* const kWaits[] = {"nothing", "barrier", "warp", "named barrier", "poll", "cluster"};
     std::string text = "[";
     for (const auto& [key, group] : groups) {
         const Thread& thread = *group.first;
@@ -170,6 +170,8 @@ std::string waits() {
             text += ", \"at\": " + place(thread.object);
         } else if (thread.wait == Wait::kWarp) {
             text += ", \"present\": " + std::to_string(machine.ctas[thread.cta].warps[thread.index / kLanes].arrived);
+        } else if (thread.wait == Wait::kCluster) {
+            text += ", \"arrived\": " + std::to_string(machine.cluster(thread.cta).arrived) + ", \"count\": " + std::to_string(kProgram.cluster * kProgram.threads);
         } else if (thread.wait == Wait::kNamed) {
             const NamedBarrier& named = machine.ctas[thread.cta].named[thread.object];
             text += ", \"arrived\": " + std::to_string(named.arrived) + ", \"count\": " + std::to_string(named.threads);
@@ -214,6 +216,7 @@ void reset_threads() {
 
 void reset_ctas(const std::vector<std::unique_ptr<Guarded>>& shared) {
     machine.ctas.resize(kProgram.grid);
+    machine.clusters.assign(kProgram.grid / kProgram.cluster, Cluster());
     for (u32 i = 0; i < kProgram.grid; ++i) {
         Cta& cta = machine.ctas[i];
         cta.shared = shared[i]->memory();

@@ -100,10 +100,13 @@ void land_some(bool idle) {
 void exit_thread(Thread& thread) {
     Cta& cta = machine.ctas[thread.cta];
     --machine.live;
+    if (kProgram.cluster > 1 && !thread.cluster_arrived) {
+        machine.reports.add("cluster_barrier", {thread.id, 0, "exit"}, {}, 0, 0, "a thread of a cluster ends without having arrived");
+    }
     if (--cta.alive) return;
     for (const Copy& copy : machine.copies) {
         if (copy.cta == thread.cta) {
-            machine.reports.add("copy_outlives_cta", {thread.id, 0, "exit"}, {thread.id, copy.pc, "bulk copy"}, copy.to, copy.bytes);
+            machine.reports.add("copy_outlives_cta", {thread.id, 0, "exit"}, {copy.issuer, copy.pc, name_of(copy.what)}, copy.to, copy.bytes);
         }
     }
     std::erase_if(machine.copies, [&](const Copy& copy) { return copy.cta == thread.cta; });

@@ -6,6 +6,12 @@ namespace sim {
 
 namespace {
 constexpr size_t kManyReaders = 16;
+
+// What keeps others away from a cell that is pending or a barrier.
+const char* holder(u8 flags) {
+    if (!(flags & Shadow::kPending)) return "barrier";
+    return name_of(flags & Shadow::kRemote ? Delayed::kRemoteStore : Delayed::kBulkCopy);
+}
 }
 
 const char* name_of(Access access) {
@@ -16,6 +22,8 @@ const char* name_of(Access access) {
         default: return "atomic write";
     }
 }
+
+const char* name_of(Delayed delayed) { return delayed == Delayed::kBulkCopy ? "bulk copy" : "remote store"; }
 
 void Shadow::reset(u64 address, u64 bytes, bool written, u32 first_thread, u32 threads) {
     address_ = address;
@@ -125,9 +133,8 @@ void Shadow::access(Access kind, const Now& now, u64 address, u32 bytes, Reports
         Cell& cell = cells_[i];
         const u64 at = std::max(address, address_ + i * kCellBytes);
         if (clean && cell.flags & (kPending | kBarrier)) {
-            const bool pending = cell.flags & kPending;
-            reports.add(pending ? "copy_in_flight" : "barrier_touched", {now.thread, now.pc, name_of(kind)},
-                        {cell.write.thread, cell.write.pc, pending ? "bulk copy" : "barrier"}, at, bytes);
+            reports.add(cell.flags & kPending ? "copy_in_flight" : "barrier_touched", {now.thread, now.pc, name_of(kind)},
+                        {cell.write.thread, cell.write.pc, holder(cell.flags)}, at, bytes);
             clean = false;
         }
         if (clean && reads && !(cell.flags & kWritten)) {
@@ -150,23 +157,22 @@ void Shadow::access(Access kind, const Now& now, u64 address, u32 bytes, Reports
     }
 }
 
-void Shadow::announce(const Now& issuer, u64 address, u32 bytes, Reports& reports) {
+void Shadow::announce(Delayed what, const Now& issuer, u64 address, u32 bytes, Reports& reports) {
     bool clean = true;
     for (u64 i = (address - address_) / kCellBytes; i < (address - address_ + bytes) / kCellBytes; ++i) {
         Cell& cell = cells_[i];
         const u64 at = address_ + i * kCellBytes;
-        const Site here{issuer.thread, issuer.pc, "bulk copy"};
+        const Site here{issuer.thread, issuer.pc, name_of(what)};
         if (clean && cell.flags & (kPending | kBarrier)) {
-            const bool pending = cell.flags & kPending;
-            reports.add(pending ? "copy_in_flight" : "barrier_touched", here,
-                        {cell.write.thread, cell.write.pc, pending ? "bulk copy" : "barrier"}, at, bytes);
+            reports.add(cell.flags & kPending ? "copy_in_flight" : "barrier_touched", here,
+                        {cell.write.thread, cell.write.pc, holder(cell.flags)}, at, bytes);
             clean = false;
         }
         if (clean && !issuer.ordered(cell.write)) {
             reports.add("race", here, {cell.write.thread, cell.write.pc, "write"}, at, bytes);
             clean = false;
         }
-        if (clean && cell.flags & kGeneric) {
+        if (clean && what == Delayed::kBulkCopy && cell.flags & kGeneric) {
             reports.add("proxy_fence_missing", here, {cell.write.thread, cell.write.pc, "write"}, at, bytes);
             clean = false;
         }
@@ -176,23 +182,23 @@ void Shadow::announce(const Now& issuer, u64 address, u32 bytes, Reports& report
         }
         if (cell.read.thread != kNobody || cell.others) forget(cell);
         cell.write = {issuer.thread, issuer.clock, issuer.pc};
-        cell.flags = kPending;
+        cell.flags = what == Delayed::kBulkCopy ? kPending : kPending | kRemote;
     }
 }
 
-void Shadow::land(const Now& engine, u64 address, u32 bytes, Reports& reports) {
+void Shadow::land(Delayed what, const Now& engine, u64 address, u32 bytes, Reports& reports) {
     bool clean = true;
     for (u64 i = (address - address_) / kCellBytes; i < (address - address_ + bytes) / kCellBytes; ++i) {
         Cell& cell = cells_[i];
-        // Whoever read it since the copy was issued was reported then; a second copy on the same bytes too.
+        // Whoever read it since it was announced was reported then; a second writer of the same bytes too.
         if (clean && !(cell.flags & kPending)) {
-            reports.add("copy_in_flight", {engine.thread, engine.pc, "bulk copy"}, {cell.write.thread, cell.write.pc, "write"},
+            reports.add("copy_in_flight", {engine.thread, engine.pc, name_of(what)}, {cell.write.thread, cell.write.pc, "write"},
                         address_ + i * kCellBytes, bytes);
             clean = false;
         }
         if (cell.read.thread != kNobody || cell.others) forget(cell);
         cell.write = {engine.thread, engine.clock, engine.pc};
-        cell.flags = kWritten;
+        cell.flags = what == Delayed::kBulkCopy ? kWritten : kWritten | kGeneric;
     }
 }
 

@@ -14,6 +14,10 @@ namespace sim {
 constexpr u32 kNobody = 0xffffffffu;  // the host: ordered before everything
 constexpr u32 kCellBytes = 2;
 
+// What writes later than it was asked to. A bulk copy uses another proxy than threads do, a remote store the same.
+enum class Delayed : u8 { kBulkCopy, kRemoteStore };
+const char* name_of(Delayed delayed);
+
 enum class Access : u8 { kRead, kWrite, kAtomicRead, kAtomicWrite };
 const char* name_of(Access access);
 
@@ -41,7 +45,7 @@ struct Now {
 
 class Shadow {
 public:
-    enum Flag : u8 { kWritten = 1, kPending = 2, kBarrier = 4, kGeneric = 8 };
+    enum Flag : u8 { kWritten = 1, kPending = 2, kBarrier = 4, kGeneric = 8, kRemote = 16 };  // kRemote: what is pending
 
     // `threads_apart`: readers of one cell are many threads of this CTA only.
     void reset(u64 address, u64 bytes, bool written, u32 first_thread, u32 threads);
@@ -50,9 +54,9 @@ public:
     u64 bytes() const { return bytes_; }
 
     void access(Access kind, const Now& now, u64 address, u32 bytes, Reports& reports);
-    // A bulk copy: announced when issued, one piece after the other when it lands.
-    void announce(const Now& issuer, u64 address, u32 bytes, Reports& reports);
-    void land(const Now& engine, u64 address, u32 bytes, Reports& reports);
+    // Announced when issued, one piece after the other when it lands.
+    void announce(Delayed what, const Now& issuer, u64 address, u32 bytes, Reports& reports);
+    void land(Delayed what, const Now& engine, u64 address, u32 bytes, Reports& reports);
     void mark_barrier(u64 address);
     bool is_barrier(u64 address) const { return cells_[(address - address_) / kCellBytes].flags & kBarrier; }
     bool ordered_after_write(const Now& now, u64 address, Stamp& writer) const;

@@ -14,11 +14,13 @@
 
 namespace sim {
 
-constexpr u32 kEngineSlots = 512;  // bulk copies of one CTA that may be in flight: 64 KB in rows of 128 bytes
+// Writes into one CTA that may be in flight and be told apart: 64 KB of bulk copies in rows of 128 bytes. Whoever is
+// ordered behind one of more counts as ordered behind the earlier ones of its slot.
+constexpr u32 kEngineSlots = 512;
 constexpr u32 kLanes = 32;
 
 enum class State : u8 { kWaitsForSm, kRunnable, kBlocked, kDone };
-enum class Wait : u8 { kNothing, kBarrier, kWarp, kNamed, kPoll };
+enum class Wait : u8 { kNothing, kBarrier, kWarp, kNamed, kPoll, kCluster };
 
 struct Thread {
     Context context = nullptr;
@@ -33,6 +35,8 @@ struct Thread {
     Clock base;
     u32 clock = 1;
     u32 fences = 0;  // mbarrier_init_fence calls
+    u32 fences_at_arrival = 0;  // at the barrier of the cluster
+    bool cluster_arrived = false, cluster_waited = false;
     u32 poll_version = 0;
     bool polled = false;
     u64 polled_at = 0;
@@ -70,13 +74,17 @@ struct NamedBarrier {
     std::vector<Thread*> waiters;
 };
 
+// A bulk copy or a remote store on its way.
 struct Copy {
-    u32 cta = 0, slot = 0;
+    Delayed what = Delayed::kBulkCopy;
+    u32 cta = 0, slot = 0;  // where it lands
     u64 to = 0, from = 0;
+    u8 value[16] = {};  // of a remote store, in place of `from`
     u32 bytes = 0, landed = 0;
     u64 barrier = 0;
+    u32 issuer = 0;  // global thread id
     u32 pc = 0, clock = 0;
-    Clock knows;  // what its issuer knew
+    Clock knows;  // what whoever waits for it learns
     u64 issued_at = 0;
 };
 
@@ -87,8 +95,14 @@ struct Cta {
     std::unordered_map<u64, Barrier> barriers;
     NamedBarrier named[16];
     u32 alive = 0;
-    u32 copies_issued = 0;
+    u32 copies_issued = 0;  // and remote stores into it
     bool started = false;
+};
+
+// The barrier of a cluster, of one phase.
+struct Cluster {
+    u32 arrived = 0;
+    std::vector<Thread*> waiters;
 };
 
 // A global buffer.
@@ -123,6 +137,7 @@ struct Machine {
     Limits limits;
     std::vector<Thread> threads;  // CTA by CTA, without engine slots
     std::vector<Cta> ctas;
+    std::vector<Cluster> clusters;
     std::deque<Region> regions;  // of this launch, by address
     std::unique_ptr<Stacks> stacks;
     std::vector<Copy> copies;
@@ -143,6 +158,7 @@ struct Machine {
 
     u32 ids_per_cta() const { return kProgram.threads + kEngineSlots; }
     Cta& cta() { return ctas[current->cta]; }
+    Cluster& cluster(u32 cta) { return clusters[cta / kProgram.cluster]; }
     Warp& warp(const Thread& thread) { return ctas[thread.cta].warps[thread.index / kLanes]; }
     Now now(u32 pc) const;
     bool one_in(u32 n) { return n && random() % n == 0; }

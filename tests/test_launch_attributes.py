@@ -1,4 +1,4 @@
-"""The driver call of a programmatic dependent launch, with the driver replaced by a recorder."""
+"""Driver calls with launch attributes, with the driver replaced by a recorder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monomoe_gen import programmatic
+from monomoe_gen import launch_attributes
 from monomoe_gen.errors import EnvironmentProblem
-from monomoe_gen.programmatic import LaunchAttribute, LaunchConfig
+from monomoe_gen.launch_attributes import LaunchAttribute, LaunchConfig
 
 
 def test_the_structures_are_those_of_cuda_h() -> None:
@@ -32,7 +32,7 @@ def test_a_launch_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
             block=list(c.block),
             shared=c.shared_bytes,
             stream=c.stream,
-            attributes=[(attribute.id, attribute.value)] * c.attribute_count,
+            attributes=[(attribute.id, list(attribute.value))] * c.attribute_count,
             function=function.value,
             first=ctypes.c_uint64.from_address(pointers[0]).value,
             second=ctypes.c_uint32.from_address(pointers[1]).value,
@@ -40,15 +40,15 @@ def test_a_launch_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
         )
         return 700
 
-    monkeypatch.setattr(programmatic, "_driver_call", lambda: driver)
+    monkeypatch.setattr(launch_attributes, "_driver_call", lambda name: driver)
     arguments = np.uint64(2**40 + 3), np.uint32(7)
-    assert programmatic.launch(77, 132, 608, 1000, 99, arguments) == 700
+    assert launch_attributes.launch_early(77, 132, 608, 1000, 99, arguments) == 700
     assert seen == {
         "grid": [132, 1, 1],
         "block": [608, 1, 1],
         "shared": 1000,
         "stream": 99,
-        "attributes": [(6, 1)],
+        "attributes": [(6, [1, 0, 0])],
         "function": 77,
         "first": 2**40 + 3,
         "second": 7,
@@ -56,8 +56,22 @@ def test_a_launch_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
     }
 
 
+def test_the_driver_is_asked_for_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    def driver(count: Any, function: Any, config: Any) -> int:
+        c = config._obj
+        attribute = c.attributes[0]
+        assert (list(c.grid), list(c.block), c.shared_bytes) == ([128, 1, 1], [608, 1, 1], 1000)
+        assert (attribute.id, list(attribute.value), c.attribute_count) == (4, [2, 1, 1], 1)
+        count._obj.value = 66
+        return 0 if function.value == 77 else 1
+
+    monkeypatch.setattr(launch_attributes, "_driver_call", lambda name: driver)
+    assert launch_attributes.resident_clusters(77, 2, 128, 608, 1000) == (0, 66)
+    assert launch_attributes.resident_clusters(78, 2, 128, 608, 1000)[0] == 1
+
+
 def test_a_machine_without_the_call_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    programmatic._driver_call.cache_clear()
-    monkeypatch.setattr(programmatic, "LIBRARY", "libc.so.6")
+    launch_attributes._driver_call.cache_clear()
+    monkeypatch.setattr(launch_attributes, "LIBRARY", "libc.so.6")
     with pytest.raises(EnvironmentProblem, match="cuLaunchKernelEx"):
-        programmatic.launch(1, 1, 32, 0, 0, ())
+        launch_attributes.launch_early(1, 1, 32, 0, 0, ())

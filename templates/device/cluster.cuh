@@ -1,0 +1,27 @@
+// Thread block clusters: CTAs that start together and reach each other's shared memory.
+#pragma once
+
+#include "device/mbarrier.cuh"
+
+namespace device {
+
+// Every thread of the cluster arrives, once. Orders barriers that were initialised ahead of it (mbarrier_init_fence).
+MONOMOE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+
+// Waits until every thread of the cluster has arrived.
+MONOMOE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// Stores a value where `target` lies in CTA `rank` of the cluster, and counts its bytes on the barrier there.
+MONOMOE_DEVICE void store_remote(float* target, float value, Mbarrier* barrier, u32 rank) {
+    asm volatile(
+        "{\n"
+        ".reg .b32 there, counter;\n"
+        "mapa.shared::cluster.u32 there, %0, %3;\n"
+        "mapa.shared::cluster.u32 counter, %2, %3;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %1, [counter];\n"
+        "}" ::"r"(shared_address(target)),
+        "r"(__float_as_uint(value)), "r"(shared_address(barrier)), "r"(rank)
+        : "memory");
+}
+
+}  // namespace device

@@ -1,0 +1,15 @@
+// Host: thread block clusters. Stores into another CTA land whenever the scheduler likes.
+#pragma once
+
+#include "device/mbarrier.cuh"
+
+namespace device {
+
+MONOMOE_DEVICE void cluster_arrive() { sim::cluster_arrive(); }
+MONOMOE_DEVICE void cluster_wait() { sim::cluster_wait(); }
+
+MONOMOE_DEVICE void store_remote(float* target, float value, Mbarrier* barrier, u32 rank) {
+    sim::store_remote(target, &value, sizeof(value), barrier, rank);
+}
+
+}  // namespace device
