@@ -1,17 +1,13 @@
 // shape qwen3-235b-a22b, up to 8 tokens, schedule g128-u96x1024x3-d64x512x3
 // rebuild: monomoe-gen render --model qwen3-235b-a22b --token-tile 8 --schedule grid=128,g_up=96,k_up=1024,g_down=64,k_down=512,d_up=3,d_down=3
-// sources 9a59ce34a9cf1a7b444fc8172da367156c6febab34c34d809ca06221530624b3
+// sources 132b6e39411ec4ed91738317e9db2f9ba213bbde027aacdc42dbd38ecc043ada
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
 
 
-#line 1 "ops/down_proj.cuh"
-// Requantization of h and the down projection.
-
-
-#line 1 "device/clock.cuh"
-// The SM's clock: time stamps for traces, and short waits.
+#line 1 "device/cluster.cuh"
+// Thread block clusters: CTAs that start together and reach each other's shared memory.
 
 
 #line 1 "device/mbarrier.cuh"
@@ -24,6 +20,7 @@
 
 #define MONOMOE_DEVICE __device__ __forceinline__
 #define MONOMOE_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define MONOMOE_CLUSTER(ctas) __cluster_dims__(ctas, 1, 1)
 
 using u8 = unsigned char;
 using u16 = unsigned short;
@@ -141,7 +138,40 @@ MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity, u64 limit_ns) {
 }
 
 }  // namespace device
-#line 5 "device/clock.cuh"
+#line 5 "device/cluster.cuh"
+
+namespace device {
+
+// Every thread of the cluster arrives, once. Orders barriers that were initialised ahead of it (mbarrier_init_fence).
+MONOMOE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+
+// Waits until every thread of the cluster has arrived.
+MONOMOE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// Stores a value where `target` lies in CTA `rank` of the cluster, and counts its bytes on the barrier there.
+MONOMOE_DEVICE void store_remote(float* target, float value, Mbarrier* barrier, u32 rank) {
+    asm volatile(
+        "{\n"
+        ".reg .b32 there, counter;\n"
+        "mapa.shared::cluster.u32 there, %0, %3;\n"
+        "mapa.shared::cluster.u32 counter, %2, %3;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %1, [counter];\n"
+        "}" ::"r"(shared_address(target)),
+        "r"(__float_as_uint(value)), "r"(shared_address(barrier)), "r"(rank)
+        : "memory");
+}
+
+}  // namespace device
+#line 5 "ops/combine.cuh"
+#line 1 "ops/down_proj.cuh"
+// Requantization of h and the down projection.
+
+
+#line 1 "device/clock.cuh"
+// The SM's clock: time stamps for traces, and short waits.
+
+
+
 
 
 namespace device {
@@ -486,6 +516,7 @@ constexpr bool kXInShared = true;
 
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
 constexpr u32 kInputParts = 2;  // of the columns, in which the quantized input is received
+constexpr u32 kItemWords = 256;  // of 16 bytes, that a warp receives at a time
 constexpr u32 kPartBlocks = (kHiddenBlocks + kInputParts - 1) / kInputParts;
 constexpr u32 kIntermediateBlocks = shape::kIntermediate / kScaleBlock;
 constexpr u32 kLaneExperts = (shape::kExperts + 31) / 32;  // consecutive experts whose scores one lane holds
@@ -496,6 +527,9 @@ constexpr u32 kStripeUp = 2 * shape::kIntermediate / kGUp;
 constexpr u32 kStripeDown = shape::kHidden / kGDown;
 constexpr u32 kDownScaleRows = 1;
 constexpr u32 kDownGroups = kGrid / kGDown;
+// Two down groups are the two CTAs of each cluster, and exchange sums through shared memory.
+constexpr u32 kClusterCtas = 2;
+constexpr bool kPaired = kClusterCtas == 2;
 constexpr u32 kExpertsPerStageDown = 1;
 
 // How the 16x128 blocks of a stage are dealt to the MMA warps: block b goes to warp b % 8. The
@@ -600,16 +634,17 @@ struct Barriers {
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
     device::Mbarrier up_ending;  // this CTA has begun its last up unit
+    device::Mbarrier peer_summed;  // peer_sums is complete; only with kPaired
     device::Mbarrier x_ready[schedule::kInputParts];  // a part of the columns of x and x_scale is complete
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 9;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 10;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
         constexpr u32 kEmpty = schedule::kRingStages, kHFull = 2 * kEmpty;
         constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
-        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 4;
-        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending
+        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 5;
+        u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending; peer_summed
         if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
         if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;
         if (index >= kHEmpty && index < kPartialFull) count = schedule::kMmaWarps / schedule::kExpertsPerStageDown;
@@ -628,7 +663,7 @@ struct NamedBarrier {
         kMade,    // barriers made, header read and, without the router inside, chosen complete; met by all threads,
                   // awaited by those who need it late
         kEpoch,   // barriers made and header read; met and awaited by the MMA warps and the epilogue warp that reads it
-        kOutput,  // MMA warps, around the partial sums of the output
+        kOutput,  // MMA warps, behind the writing of the output's partial sums
         kLogits,  // MMA warps, around the partial sums of logits
         kRing,    // barriers made; met by the MMA warps, awaited by the producer warp
     };
@@ -656,6 +691,8 @@ struct alignas(128) SharedStorage {
     // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
     ActiveExpert active[schedule::kMaxActive];  // in the order of list_experts
+    // the output stripe as the other CTA of the cluster has summed it, written by that CTA
+    float peer_sums[schedule::kPaired ? schedule::kTokenTile : 1][schedule::kPaired ? schedule::kStripeDown : 4];
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
     alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
 
@@ -695,9 +732,10 @@ struct alignas(16) InputPacket {
     MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(words_of(this) + word); }
 };
 
-// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups,
-// then the input, if quantized, by token and column block, then with kRouterWeight the logits.
+// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down
+// groups unless these are paired, then the input, if quantized, by token and column block, then with kRouterWeight the logits.
 struct HandOff {
+    static constexpr u32 kPartials = schedule::kPaired ? 0 : schedule::kDownGroups - 1;  // of each token
     u8* base;
 
     MONOMOE_DEVICE static HandOff of(const Args& args, u32 epoch) {
@@ -709,14 +747,14 @@ struct HandOff {
         return h_row(tokens * shape::kTokenExperts) + ((group - 1) * tokens + token) * shape::kHidden;
     }
     MONOMOE_DEVICE InputPacket* packets(u32 tokens) const {
-        return reinterpret_cast<InputPacket*>(partial(tokens, schedule::kDownGroups, 0));
+        return reinterpret_cast<InputPacket*>(partial(tokens, 1 + kPartials, 0));
     }
     // Router logits of a token.
     MONOMOE_DEVICE float* logits(u32 tokens, u32 token) const {
         return reinterpret_cast<float*>(packets(tokens) + (shape::quantizes() ? tokens * schedule::kHiddenBlocks : 0)) + token * shape::kExperts;
     }
     MONOMOE_DEVICE static u32 bytes(u32 tokens) {
-        return tokens * (4 * (shape::kTokenExperts * shape::kIntermediate + (schedule::kDownGroups - 1) * shape::kHidden) +
+        return tokens * (4 * (shape::kTokenExperts * shape::kIntermediate + kPartials * shape::kHidden) +
                          (shape::quantizes() ? schedule::kHiddenBlocks : 0) * static_cast<u32>(sizeof(InputPacket)) +
                          (schedule::kRouterWeight ? 4 * shape::kExperts : 0));
     }
@@ -1060,6 +1098,22 @@ struct Received {
     }
 };
 
+// Asks for a warp's words until all have arrived. `load(i)` is the lane's i-th word, ones if it has none.
+template <u32 kLoads, typename Load>
+MONOMOE_DEVICE void receive_words(U32x4 (&words)[kLoads], u64 limit_ns, const Load& load) {
+    const device::Watchdog watchdog{limit_ns};
+#pragma unroll 1
+    for (;;) {
+        u32 least = 0xffffffffu;
+#pragma unroll
+        for (u32 i = 0; i < kLoads; ++i) words[i] = load(i);
+#pragma unroll
+        for (u32 i = 0; i < kLoads; ++i) least = device::minimum(least, least_word(words[i]));
+        if (device::all(least != 0)) return;
+        watchdog.check();
+    }
+}
+
 // How few packets are shared out to the requant warps: groups of kPackets at a time, to the warps in turn.
 struct FewPackets {
     static constexpr u32 kPackets = 32 / Received::kWords;
@@ -1073,20 +1127,11 @@ MONOMOE_DEVICE void receive_few(const Args& args, SharedStorage& s, const InputP
     const u32 end = lane < Few::kPackets * Received::kWords ? args.tokens * schedule::kHiddenBlocks : 0;
     const u32 first = warp * Few::kPackets + lane / Received::kWords, index = lane % Received::kWords;
     U32x4 words[Few::kLoads];
-    const device::Watchdog watchdog{args.wait_limit_ns};
-#pragma unroll 1
-    for (;;) {
-        u32 least = 0xffffffffu;
-#pragma unroll
-        for (u32 i = 0; i < Few::kLoads; ++i) {
-            words[i] = {1, 1, 1, 1};
-            if (first + i * Few::kStep < end) words[i] = packets[first + i * Few::kStep].load(Received::kFirstWord + index);
-        }
-#pragma unroll
-        for (u32 i = 0; i < Few::kLoads; ++i) least = device::minimum(least, least_word(words[i]));
-        if (device::all(least != 0)) break;
-        watchdog.check();
-    }
+    receive_words(words, args.wait_limit_ns, [&](u32 i) {
+        U32x4 word = {1, 1, 1, 1};
+        if (first + i * Few::kStep < end) word = packets[first + i * Few::kStep].load(Received::kFirstWord + index);
+        return word;
+    });
 #pragma unroll
     for (u32 i = 0; i < Few::kLoads; ++i) {
         const u32 pair = first + i * Few::kStep;
@@ -1094,6 +1139,7 @@ MONOMOE_DEVICE void receive_few(const Args& args, SharedStorage& s, const InputP
         Received::store(s, pair / schedule::kHiddenBlocks, pair % schedule::kHiddenBlocks, index, words[i]);
     }
     device::sync_warp();
+    static_assert(schedule::kInputParts <= 32, "a lane tells of each part");
     if (lane < schedule::kInputParts) device::mbarrier_arrive(&s.barrier.x_ready[lane]);
 }
 
@@ -1101,8 +1147,7 @@ MONOMOE_DEVICE void receive_few(const Args& args, SharedStorage& s, const InputP
 // part of the packets of as many tokens as a warp can have on their way.
 struct InputItem {
     static constexpr u32 kPartWords = schedule::kPartBlocks * Received::kWords;  // of a token
-    static constexpr u32 kMostWords = 256;  // unless a part has more
-    static constexpr u32 kTokens = kPartWords < kMostWords ? kMostWords / kPartWords : 1;
+    static constexpr u32 kTokens = kPartWords < schedule::kItemWords ? schedule::kItemWords / kPartWords : 1;
     static constexpr u32 kLoads = (kTokens * kPartWords + 31) / 32;  // a lane
 
     u32 first_token, first_block;
@@ -1123,21 +1168,12 @@ struct InputItem {
     MONOMOE_DEVICE void receive(SharedStorage& s, const InputPacket* packets, u32 lane, u64 limit_ns) const {
         packets += first_token * schedule::kHiddenBlocks + first_block;
         U32x4 words[kLoads];
-        const device::Watchdog watchdog{limit_ns};
-#pragma unroll 1
-        for (;;) {
-            u32 least = 0xffffffffu;
-#pragma unroll
-            for (u32 i = 0; i < kLoads; ++i) {
-                const Place at = place(i, lane);
-                words[i] = {1, 1, 1, 1};
-                if (has(at)) words[i] = packets[at.token * schedule::kHiddenBlocks + at.block].load(Received::kFirstWord + at.index);
-            }
-#pragma unroll
-            for (u32 i = 0; i < kLoads; ++i) least = device::minimum(least, least_word(words[i]));
-            if (device::all(least != 0)) break;
-            watchdog.check();
-        }
+        receive_words(words, limit_ns, [&](u32 i) {
+            const Place at = place(i, lane);
+            U32x4 word = {1, 1, 1, 1};
+            if (has(at)) word = packets[at.token * schedule::kHiddenBlocks + at.block].load(Received::kFirstWord + at.index);
+            return word;
+        });
 #pragma unroll
         for (u32 i = 0; i < kLoads; ++i) {
             const Place at = place(i, lane);
@@ -1429,20 +1465,20 @@ struct UpUnit {
     MONOMOE_DEVICE u32 stripe() const { return index % schedule::kGUp; }
 };
 
-// Down-projection: CTA c owns output stripe c mod kGDown for the active experts of its group,
-// group, group + kDownGroups, ... The CTAs left over have no part in it.
+// Down-projection: CTA c owns output stripe c / kDownGroups for the active experts of its group c mod kDownGroups,
+// which are group, group + kDownGroups, ... The CTAs left over have no part in it.
 struct DownShare {
     u32 group;
     u32 stripe;
     u32 count;  // experts
 
     MONOMOE_DEVICE static DownShare of(u32 cta, u32 active_count) {
-        const u32 group = cta / schedule::kGDown;
-        const u32 stripe = cta % schedule::kGDown;
-        if (group >= schedule::kDownGroups || group >= active_count) return {group, stripe, 0};
+        const u32 group = cta % schedule::kDownGroups;
+        const u32 stripe = cta / schedule::kDownGroups;
+        if (stripe >= schedule::kGDown || group >= active_count) return {group, stripe, 0};
         return {group, stripe, (active_count - group + schedule::kDownGroups - 1) / schedule::kDownGroups};
     }
-    MONOMOE_DEVICE bool owns_output() const { return group < schedule::kDownGroups; }
+    MONOMOE_DEVICE bool owns_output() const { return stripe < schedule::kGDown; }
     // Position in `active` of the local-th expert.
     MONOMOE_DEVICE u32 expert(u32 local) const { return group + local * schedule::kDownGroups; }
 };
@@ -1815,7 +1851,7 @@ MONOMOE_DEVICE void down_project(const Args& args, SharedStorage& s, RingReader&
         trace.mark(Event::kStageDone, local);
     }
 }
-#line 5 "ops/combine.cuh"
+#line 6 "ops/combine.cuh"
 #line 1 "ops/up_proj.cuh"
 // Gate and up projection, SwiGLU, and the publication of h.
 
@@ -2102,7 +2138,7 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
         trace.mark(Event::kUnitStored, i);
     }
 }
-#line 6 "ops/combine.cuh"
+#line 7 "ops/combine.cuh"
 
 constexpr u32 kMmaThreads = schedule::kMmaWarps * 32;
 
@@ -2113,11 +2149,26 @@ MONOMOE_DEVICE float receive_partial(const float* source, u64 limit_ns) {
     return value;
 }
 
+// One value of the output stripe.
+struct OutputPlace {
+    u32 token, row;
+
+    MONOMOE_DEVICE explicit OutputPlace(u32 index) : token(index / schedule::kStripeDown), row(index % schedule::kStripeDown) {}
+    // Where its partial sums lie: lane 4g+q of a tile holds rows g and g+8 of columns 2q and 2q+1.
+    MONOMOE_DEVICE u32 tile() const { return row / schedule::kRowTile; }
+    MONOMOE_DEVICE u32 lane() const { return row % 8 * 4 + token % 8 / 2; }
+    MONOMOE_DEVICE u32 component() const { return row % schedule::kRowTile / 8 * 2 + token % 2; }
+};
+
+// Values that a thread reduces side by side: one after the other their latencies would add up.
+constexpr u32 kOutputRounds = (schedule::kTokenTile * schedule::kStripeDown + kMmaThreads - 1) / kMmaThreads;
+constexpr u32 kOutputsAtOnce = kOutputRounds < 4 ? kOutputRounds : 4;
+
 // Reduces and stores this CTA's output stripe. All MMA warps.
-//   Reads     sums; the other groups' partial outputs
-//   Writes    down partials; args.y, or this group's partial output
-//   Waits on  partial_empty; the partial outputs
-//   Signals   the partial output itself
+//   Reads     sums; peer_sums, or the other groups' partial outputs
+//   Writes    down partials; args.y, or this group's partial output or peer_sums of the other CTA
+//   Waits on  partial_empty; peer_summed and the start of the other CTA, or the partial outputs
+//   Signals   peer_summed of the other CTA, or the partial output itself
 MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums& sums, const DownShare& share, u32 units,
                             u32 warp, u32 lane) {
     using Stage = schedule::DownStage;
@@ -2125,29 +2176,53 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
     device::sync_named(NamedBarrier::kOutput, kMmaThreads);
-    const HandOff handoff = HandOff::of(args, s.epoch);
-#pragma unroll 1
-    for (u32 i = warp * 32 + lane; i < args.tokens * schedule::kStripeDown; i += kMmaThreads) {
-        const u32 token = i / schedule::kStripeDown, row = i % schedule::kStripeDown;
-        const u32 tile = row / schedule::kRowTile, r = row % schedule::kRowTile;
-        // Lane 4g+q of a tile holds rows g and g+8 of columns 2q and 2q+1.
-        const u32 source_lane = r % 8 * 4 + token % 8 / 2, component = r / 8 * 2 + token % 2;
-        float sum = 0.f;
-#pragma unroll
-        for (u32 c = 0; c < Stage::kContributions; ++c) {
-            const auto from = Stage::contribution(tile, c);
-            sum += reinterpret_cast<const float*>(&s.down[token / 8][from.warp][from.accumulator][source_lane])[component];
-        }
-        const u32 column = share.stripe * schedule::kStripeDown + row;
+    if constexpr (schedule::kPaired) {
         if (share.group > 0) {
-            device::store_relaxed(handoff.partial(args.tokens, share.group, token) + column, never_zero(sum));
-            continue;
+            device::cluster_wait();  // the peer has made its barriers
+        } else if (warp == 0 && lane == 0) {
+            device::mbarrier_arrive_expect(&s.barrier.peer_summed, args.tokens * schedule::kStripeDown * static_cast<u32>(sizeof(float)));
         }
+    }
+    const HandOff handoff = HandOff::of(args, s.epoch);
+    const u32 values = args.tokens * schedule::kStripeDown, first_column = share.stripe * schedule::kStripeDown;
 #pragma unroll 1
-        for (u32 group = 1; group < schedule::kDownGroups; ++group) {
-            sum += receive_partial(handoff.partial(args.tokens, group, token) + column, args.wait_limit_ns);
+    for (u32 first = warp * 32 + lane; first < values; first += kOutputsAtOnce * kMmaThreads) {
+        float sum[kOutputsAtOnce];
+#pragma unroll
+        for (u32 n = 0; n < kOutputsAtOnce; ++n) {
+            const u32 index = first + n * kMmaThreads;
+            sum[n] = 0.f;
+            if (index >= values) continue;
+            const OutputPlace at(index);
+#pragma unroll
+            for (u32 c = 0; c < Stage::kContributions; ++c) {
+                const auto from = Stage::contribution(at.tile(), c);
+                sum[n] += reinterpret_cast<const float*>(&s.down[at.token / 8][from.warp][from.accumulator][at.lane()])[at.component()];
+            }
+            if (share.group == 0) continue;
+            if constexpr (schedule::kPaired) {
+                device::store_remote(&s.peer_sums[at.token][at.row], sum[n], &s.barrier.peer_summed, 0);
+            } else {
+                device::store_relaxed(handoff.partial(args.tokens, share.group, at.token) + first_column + at.row, never_zero(sum[n]));
+            }
         }
-        args.y[token * shape::kHidden + column] = device::float_to_bf16(sum);
+        if (share.group > 0) continue;
+        if constexpr (schedule::kPaired) device::mbarrier_wait(&s.barrier.peer_summed, 0, args.wait_limit_ns);
+#pragma unroll
+        for (u32 n = 0; n < kOutputsAtOnce; ++n) {
+            const u32 index = first + n * kMmaThreads;
+            if (index >= values) continue;
+            const OutputPlace at(index);
+            if constexpr (schedule::kPaired) {
+                sum[n] += s.peer_sums[at.token][at.row];
+            } else {
+#pragma unroll 1
+                for (u32 group = 1; group < schedule::kDownGroups; ++group) {
+                    sum[n] += receive_partial(handoff.partial(args.tokens, group, at.token) + first_column + at.row, args.wait_limit_ns);
+                }
+            }
+            args.y[at.token * shape::kHidden + first_column + at.row] = device::float_to_bf16(sum[n]);
+        }
     }
 }
 #line 6 "monomoe.cu"
@@ -2629,7 +2704,7 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
 
 
 
-static_assert(sizeof(SharedStorage) == 176512, "the generator and the kernel agree on shared memory");
+static_assert(sizeof(SharedStorage) == 178560, "the generator and the kernel agree on shared memory");
 
 // Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
 // quantize h; 16 and 17 publish h; the last one lists the experts and requests weights. Where activations stay bf16,
@@ -2766,6 +2841,7 @@ MONOMOE_DEVICE void quantize_then_multiply(const Args& args, SharedStorage& s, T
     device::arrive_named(NamedBarrier::kRing, kMakersAndOne);
     device::arrive_named(NamedBarrier::kMade, schedule::kThreads);
     device::sync_named(NamedBarrier::kEpoch, kMakersAndOne);
+    if constexpr (schedule::kPaired) device::cluster_arrive();
     trace.mark_synced(s);
     if constexpr (shape::quantizes()) {
         quantize_inputs(args, s, pair, lane);
@@ -2806,6 +2882,7 @@ MONOMOE_DEVICE void clear_then_publish(const Args& args, SharedStorage& s, Trace
 }
 
 MONOMOE_KERNEL(schedule::kThreads)
+MONOMOE_CLUSTER(schedule::kClusterCtas)
 monomoe_qwen3_235b_a22b_t8_g128_u96x1024x3_d64x512x3(const device::Bf16* x, const shape::Logit* logits, const float* bias, const u8* w13, const float* w13_scale,
     const u8* w2, const float* w2_scale, device::Bf16* y, u8* workspace, u32 workspace_half_bytes, u32 tokens, u64 wait_limit_ns
 ) {
@@ -2815,6 +2892,7 @@ monomoe_qwen3_235b_a22b_t8_g128_u96x1024x3_d64x512x3(const device::Bf16* x, cons
     const u32 warp = device::thread_index() / 32, lane = device::thread_index() % 32, cta = device::cta_index();
     Tracer trace(args, cta, warp, lane);
     // Routing last: the compiler lays the last branch out first, next to the entry, and the stream waits for routing.
+    if (schedule::kPaired && warp >= kFirstRequantWarp) device::cluster_arrive();
     if (warp < kFirstRequantWarp) {
         quantize_then_multiply(args, s, trace, cta, warp, lane);
     } else if (warp >= kFirstEpilogueWarp && warp < kProducerWarp) {
