@@ -77,11 +77,8 @@ def shared(random: np.random.Generator) -> Probe:
 
 
 def cluster(random: np.random.Generator) -> Probe:
-    value = random.integers(0, 2**32, (GRID, THREADS, 2), np.uint32)
-    received = value[:, ::-1]
-    columns = tuple(
-        Column(f"store_remote, phase {phase}", received[..., phase].ravel()) for phase in range(2)
-    )
+    value = random.integers(0, 2**32, (GRID, THREADS), np.uint32)
+    columns = (Column("store_remote", value[::-1, ::-1].ravel()),)
     functions = ("cluster_arrive()", "cluster_wait()")
     functions += ("store_remote(float*, float, Mbarrier*, u32)",)
     return Probe("cluster", functions, ALL, value, columns)

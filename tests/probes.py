@@ -139,7 +139,7 @@ static void entry(const Arguments& a) {
     device_probes(static_cast<const u32*>(a.x), static_cast<u32*>(a.y),
                   static_cast<u32*>(a.workspace), a.tokens);
 }
-extern const Program kProgram = {kGrid, 1, kThreads, sizeof(Storage), entry, nullptr, 0};
+extern const Program kProgram = {kGrid, kGrid, kThreads, sizeof(Storage), entry, nullptr, 0};
 }  // namespace sim
 """
 

@@ -280,8 +280,7 @@ MONOMOE_DEVICE void probe_clocks(const Probe& p) {
     p.put(3, p.index, static_cast<u32>(device::sm_clock() - before < 0x80000000u));
 }
 
-// Stores by way of the cluster, which is this CTA alone: to another thread's word, counted on a barrier. A row is a thread
-// of the launch, with a value for each of two phases.
+// Stores in the other CTA of the cluster, counted on a barrier there. A row is a thread of the launch.
 MONOMOE_DEVICE void probe_cluster(const Probe& p) {
     Storage& s = device::shared_storage<Storage>();
     if (p.thread == 0) {
@@ -290,20 +289,18 @@ MONOMOE_DEVICE void probe_cluster(const Probe& p) {
     }
     device::sync_named(0, kThreads);
     device::cluster_arrive();
+    if (p.thread == 0) device::mbarrier_arrive_expect(&s.full, sizeof(s.words));
     device::cluster_wait();
     float* const words = reinterpret_cast<float*>(s.words);
-    for (u32 phase = 0; phase < 2; ++phase) {
-        if (p.thread == 0) device::mbarrier_arrive_expect(&s.full, sizeof(s.words));
-        device::store_remote(words + kThreads - 1 - p.thread, device::bits_to_float(p.in[2 * p.index + phase]), &s.full, 0);
-        device::mbarrier_wait(&s.full, phase, device::kWaitLimitNs);
-        p.put(phase, p.index, words[p.thread]);
-        device::sync_named(0, kThreads);
-    }
+    device::store_remote(words + kThreads - 1 - p.thread, device::bits_to_float(p.in[p.index]), &s.full, p.cta ^ 1);
+    device::mbarrier_wait(&s.full, 0, device::kWaitLimitNs);
+    p.put(0, p.index, words[p.thread]);
 }
 
-MONOMOE_KERNEL(kThreads) device_probes(const u32* in, u32* out, u32* workspace, u32 probe) {
+MONOMOE_KERNEL(kThreads) MONOMOE_CLUSTER(kGrid) device_probes(const u32* in, u32* out, u32* workspace, u32 probe) {
     const u32 thread = device::thread_index(), cta = device::cta_index();
     const Probe p = {in + 4, out, workspace, in[0], cta, thread, thread % 32, cta * kThreads + thread};
+    if (probe != 12) device::cluster_arrive();  // that one arrives when its barrier is made
     switch (probe) {
         case 0: return probe_places(p);
         case 1: return probe_words(p);
