@@ -46,9 +46,9 @@ class Constants:
     *Set* values were measured by themselves. *Fitted* ones are those with the least robust sum of
     squared log ratios to screened medians in ``tuning_db/nvidia-h200``: for the order to those of
     earlier kernels, of three shapes at 1, 2, 4 and 8 tokens (4012 records), less the mean of each
-    shape and token count, fast schedules weighing more; for the level to those of the present
-    kernels. There is one value for all shapes. Cycles are converted at 1.9 GHz.
-    ``monomoe-gen rank --recorded`` prints how well it works.
+    shape and token count, fast schedules weighing more; for the level to those of the kernels
+    whose down groups all exchanged their sums through L2. There is one value for all shapes.
+    Cycles are converted at 1.9 GHz. ``monomoe-gen rank --recorded`` prints how well it works.
     """
 
     bandwidth: float = _constant(

@@ -272,6 +272,11 @@ class Geometry:
         return 2 if self.down_groups == 2 and self.schedule.grid % 2 == 0 else 1
 
     @property
+    def partial_outputs(self) -> int:
+        """Down groups whose sums of a token go through the workspace."""
+        return 0 if self.cluster_ctas > 1 else self.down_groups - 1
+
+    @property
     def down_scale_rows(self) -> int:
         """Most 128-row scale blocks that one output stripe touches."""
         rows = self.stripe_down
@@ -431,8 +436,7 @@ class Geometry:
     def workspace_half_bytes(self) -> int:
         """Bytes of one of the two alternating hand-off buffers at full token capacity."""
         rows = self.token_tile * self.shape.token_experts
-        groups = 1 if self.cluster_ctas > 1 else self.down_groups
-        partials = (groups - 1) * self.token_tile * self.shape.hidden
+        partials = self.partial_outputs * self.token_tile * self.shape.hidden
         packets = self.token_tile * self.shape.hidden // SCALE_BLOCK * INPUT_PACKET_BYTES
         if self.shape.activations == "bf16":
             packets = 0  # every CTA reads x itself
