@@ -114,14 +114,15 @@ def make_pairs(
     """The pairs of all cells, and the cells whose kernel does not compile, with the reason.
 
     ``models`` and ``tokens`` are as `select` takes them. ``baseline`` is the folder of a table;
-    what it lacks, or holds damaged, is no baseline. A database that cannot be read tells no clock.
+    what it lacks, or holds damaged, is no baseline, nor is anything of an older format. A database
+    that cannot be read tells no clock.
 
     Raises:
         NoKernel: the table has nothing for a model and token count.
         DatabaseError: the table of the baseline cannot be read.
     """
     kernels = {r.kernel.id: r for r in rebuilt}
-    before = dispatch.load(baseline)
+    before, _ = dispatch.load_baseline(baseline, table.device)
     pairs: list[Pair] = []
     failed: dict[CellId, str] = {}
     for model, matches in select(table, models, tokens).items():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from monomoe_gen.device import DEFAULT, Device
-from monomoe_gen.errors import DatabaseError, NoKernel
+from monomoe_gen.errors import DatabaseError, NoKernel, OlderFormat
 from monomoe_gen.files import copy_folder
 from monomoe_gen.paths import data_dir, home
 from monomoe_gen.schedule import KernelSpec, Layout, Router, Schedule
@@ -23,7 +23,7 @@ from monomoe_gen.shapes import Shape
 from monomoe_gen.strict import read_versioned
 from monomoe_gen.variant import USUAL, Variant
 
-FORMAT = 1
+FORMAT = 2
 FILE = "dispatch.json"
 
 
@@ -32,8 +32,9 @@ class Kernel:
     """One compiled kernel: ``<id>.cu`` and ``<id>.cubin`` beside the table.
 
     `token_tile` is the most tokens it takes, `threads` the CTA size, `shared_bytes` its dynamic
-    shared memory, `registers` are per thread, `layout` is how its weights lie in memory. `router`
-    and `pdl` are as in `KernelSpec`.
+    shared memory, `workspace_half_bytes` the bytes of a workspace half that it needs at full
+    capacity, whatever the present sources need. `registers` are per thread, `layout` is how its
+    weights lie in memory. `router` and `pdl` are as in `KernelSpec`.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Kernel:
     token_tile: int
     threads: int
     shared_bytes: int
+    workspace_half_bytes: int
     registers: int
     sources_hash: str
     compiler: str
@@ -244,6 +246,7 @@ def load(folder: Path) -> Table:
     """Reads the table of `folder`.
 
     Raises:
+        OlderFormat: an older version wrote it.
         DatabaseError: no table there, or one with a field that is unknown, missing or wrong.
     """
     path = folder / FILE
@@ -254,10 +257,24 @@ def load(folder: Path) -> Table:
             "there is no such file, so nothing is generated for this GPU; run `monomoe-gen tune` "
             "on one, or `monomoe-gen emit --device` with its name if its measurements are here",
         )
-    file = read_versioned(_File, path, FORMAT)
+    file = read_versioned(_File, path, FORMAT, "run `monomoe-gen emit`")
     for problem in _problems(file):
         raise DatabaseError(path, 0, problem)
     return Table(file.device, file.kernels, file.entries)
+
+
+def load_baseline(folder: Path, device: Device) -> tuple[Table, str]:
+    """The table of `folder` to compare with, and why nothing of it can be ("": it can).
+
+    One of an older format does not say how its kernels are to be launched; it counts as empty.
+
+    Raises:
+        DatabaseError: no table there, or an unreadable one.
+    """
+    try:
+        return load(folder), ""
+    except OlderFormat as error:
+        return Table(device, (), ()), f"nothing is compared with it: {error}"
 
 
 def dump(table: Table) -> str:

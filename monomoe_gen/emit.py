@@ -21,7 +21,7 @@ from monomoe_gen import c_header, dispatch, tuning_db
 from monomoe_gen.compile import KernelBinary, compile_all
 from monomoe_gen.device import Device
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table
-from monomoe_gen.errors import DatabaseError, MonomoeError
+from monomoe_gen.errors import DatabaseError, MonomoeError, OlderFormat
 from monomoe_gen.files import write_atomically
 from monomoe_gen.objective import DEFAULT
 from monomoe_gen.render import Source, render
@@ -77,8 +77,8 @@ def emit(
 
     `models` are names of shapes, by default all that have records of `device`; entries of other
     models stay. So do entries whose records speak of older sources: they are named in the notes.
-    A folder that has lost its table is rebuilt for every recorded model. One emission at a time
-    works in a folder; another one waits.
+    A folder that has lost its table, or has one of an older format, is rebuilt for every recorded
+    model. One emission at a time works in a folder; another one waits.
     `weights` of routings make their mixture decide (see `winners`), by default those of
     `objective.DEFAULT`.
     `database` and `folder` default to ``tuning_db`` and ``generated/<gpu>`` of `paths.home`.
@@ -106,12 +106,11 @@ def _emit(
     weights: Mapping[str, float],
     done: Done,
 ) -> Emission:
-    old = Table(device, (), ())
-    if (folder / dispatch.FILE).exists():
-        old = dispatch.load(folder)
-    elif models and orphans(folder, old):
-        models = None  # the kernels of other models would be taken for orphans
     notes: list[str] = []
+    present = _present_table(folder, notes)
+    old = present or Table(device, (), ())
+    if present is None and models and orphans(folder, old):
+        models = None  # the kernels of other models would be taken for orphans
     choices: list[_Choice] = []
     for model in models or _recorded_models(device, database):
         choices += _choose(device, model, database, weights, notes)
@@ -119,8 +118,8 @@ def _emit(
     kept = [e for e in old.entries if e.key not in chosen]
     if not choices and not kept:
         raise MonomoeError(
-            f"nothing to dispatch on {device.slug}: no record of a kernel that worked; "
-            "run `monomoe-gen tune`"
+            f"nothing to dispatch on {device.slug}: no record of a kernel of the present sources "
+            "that worked; run `monomoe-gen tune`"
         )
 
     by_id: dict[str, list[_Choice]] = {}
@@ -146,6 +145,17 @@ def _emit(
     for name in removed:
         (folder / name).unlink()
     return Emission(dispatch.load(folder), written, removed, tuple(notes))
+
+
+def _present_table(folder: Path, notes: list[str]) -> Table | None:
+    """The table of the folder; one that an older version wrote is as good as none."""
+    if not (folder / dispatch.FILE).exists():
+        return None
+    try:
+        return dispatch.load(folder)
+    except OlderFormat:
+        notes.append(f"{dispatch.FILE} was of an older format: made anew from the records alone")
+        return None
 
 
 @contextmanager
@@ -207,8 +217,8 @@ def _choose(
                 )
         for tokens in sorted(counts - set(best)):
             notes.append(
-                f"{model}, {tokens} tokens{which}: every record is of older sources, the entry is "
-                f"left as it was; run `monomoe-gen tune{variant.options}` on the GPU"
+                f"{model}, {tokens} tokens{which}: every record is of older sources, so nothing is "
+                f"chosen anew; run `monomoe-gen tune{variant.options}` on the GPU"
             )
         for winner in best.values():
             yield _Choice(model, winner, source_of(winner.record))
@@ -233,7 +243,9 @@ def _settle(
                     f"{spec.id}: kept as compiled by {kernel.compiler}; {binary.compiler} only "
                     "checked that it compiles"
                 )
-            return dataclasses.replace(kernel, shape=spec.shape), cubin
+            half = spec.geometry.workspace_half_bytes
+            same = dataclasses.replace(kernel, shape=spec.shape, workspace_half_bytes=half)
+            return same, cubin
     if binary.text_hash not in measured:
         timed = _timed(choices, binary, folder)
         if timed:
@@ -288,6 +300,7 @@ def _kernel(spec: KernelSpec, binary: KernelBinary) -> Kernel:
         token_tile=spec.token_tile,
         threads=binary.threads,
         shared_bytes=binary.shared_bytes,
+        workspace_half_bytes=spec.geometry.workspace_half_bytes,
         registers=binary.registers,
         sources_hash=binary.sources_hash,
         compiler=binary.compiler,

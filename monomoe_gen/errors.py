@@ -8,6 +8,7 @@
     ├── LaunchError          a kernel that cannot be loaded or launched
     ├── NoKernel             the dispatch table holds nothing for a request
     ├── DatabaseError        a line of a data file that cannot be read
+    │   └── OlderFormat      a data file that an older version wrote
     └── EnvironmentProblem   no GPU, another GPU, a missing library
 
 A message says what was asked, what was found and what to do. Everything else that escapes is a bug.
@@ -80,6 +81,10 @@ class DatabaseError(MonomoeError):
         self.path = Path(path)
         self.line = line
         self.reason = reason
+
+
+class OlderFormat(DatabaseError):
+    """A data file has a format that older versions of this program wrote."""
 
 
 class EnvironmentProblem(MonomoeError):

@@ -19,7 +19,7 @@ from monomoe_gen import dispatch, sass, tuning_db
 from monomoe_gen.compile import KernelBinary, compile_many, compiler_version
 from monomoe_gen.device import Device
 from monomoe_gen.dispatch import Kernel, Table
-from monomoe_gen.errors import DatabaseError, EnvironmentProblem
+from monomoe_gen.errors import DatabaseError, EnvironmentProblem, OlderFormat
 from monomoe_gen.pipeline import usable_cpus
 from monomoe_gen.render import Source
 from monomoe_gen.verify import Finding, Rebuilt, findings, rebuild
@@ -63,6 +63,7 @@ def inspect(
     """Rebuilds every kernel of the table in ``folder`` and compares with it and with ``baseline``.
 
     ``baseline`` is the folder of another table, by default ``folder`` itself: what is committed.
+    One of an older format is a remark, and nothing is compared with it.
     A database that cannot be read is a remark about its model. Without a table in ``folder`` that
     can be read, that is the only remark, and the table that is returned is empty.
 
@@ -74,13 +75,15 @@ def inspect(
         table = dispatch.load(folder)
     except DatabaseError as error:
         message = str(error)
-        if (folder / dispatch.FILE).exists():
+        if (folder / dispatch.FILE).exists() and not isinstance(error, OlderFormat):
             message += "; `monomoe-gen emit` makes it anew, once that file is away"
         remark = Remark("files", "dispatch table", "stale", message)
         return Inspection(Table(device, (), ()), (), (remark,))
-    before = dispatch.load(baseline) if baseline else table
+    before, useless = dispatch.load_baseline(baseline, device) if baseline else (table, "")
     rebuilt = tuple(rebuild(device, table, done))
     remarks = [_remark(f) for f in findings(device, table, rebuilt, folder, database)]
+    if useless:
+        remarks.append(Remark("files", "baseline", "note", useless))
     known = {kernel.id: kernel for kernel in before.kernels}
     pairs = [(known[r.kernel.id], r.outcome) for r in rebuilt if r.kernel.id in known]
     built = [(kernel, now) for kernel, now in pairs if isinstance(now, KernelBinary)]

@@ -50,7 +50,8 @@ def compile_floors(device: Device) -> Floors:
 def image(binary: KernelBinary, spec: KernelSpec) -> Image:
     """A compiled operator kernel as the worker loads it."""
     size = spec.schedule.grid, binary.threads, binary.shared_bytes
-    return Image(binary.kernel_name, binary.cubin, *size, spec.router, spec.pdl)
+    half = spec.geometry.workspace_half_bytes
+    return Image(binary.kernel_name, binary.cubin, *size, spec.router, spec.pdl, half)
 
 
 def yardstick_image(binary: KernelBinary, grid: int) -> Image:
@@ -60,8 +61,9 @@ def yardstick_image(binary: KernelBinary, grid: int) -> Image:
 
 def dispatched_image(kernel: Kernel, cubin: bytes) -> Image:
     """A kernel of a dispatch table as the worker loads it."""
-    size = kernel.threads, kernel.shared_bytes
-    return Image(kernel.kernel_name, cubin, kernel.schedule.grid, *size, kernel.router, kernel.pdl)
+    size = kernel.schedule.grid, kernel.threads, kernel.shared_bytes
+    half = kernel.workspace_half_bytes
+    return Image(kernel.kernel_name, cubin, *size, kernel.router, kernel.pdl, half)
 
 
 def measure(
@@ -82,7 +84,6 @@ def measure(
     return Measure(
         shape=spec.shape.to_dict(),
         kernel=kernel,
-        half_bytes=spec.geometry.workspace_half_bytes,
         tokens=tuple(tokens),
         routing=routing,
         validate=validate,
@@ -101,7 +102,6 @@ def trace(spec: KernelSpec, kernel: Image, tokens: int, routing: str, launches: 
     return Trace(
         shape=spec.shape.to_dict(),
         kernel=kernel,
-        half_bytes=spec.geometry.workspace_half_bytes,
         tokens=tokens,
         routing=routing,
         launches=launches,

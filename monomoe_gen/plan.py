@@ -86,7 +86,7 @@ class Plan:
     @cached_property
     def half_bytes(self) -> int:
         """What a workspace half needs for the largest of the kernels."""
-        return max((k.spec.geometry.workspace_half_bytes for k in self.kernels), default=0)
+        return max((k.workspace_half_bytes for k in self.kernels), default=0)
 
     def prepare(self, device: torch.device) -> bool:
         """Loads the model's kernels on a CUDA ``device``, since a graph capture cannot.

@@ -26,6 +26,7 @@ class Image:
     """A cubin and how to launch it (see `kernel.LoadedKernel.from_cubin`).
 
     A kernel of ``router`` "weight" takes the router's weight where others take logits.
+    ``half_bytes`` is what the kernel needs of a workspace half.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Image:
     shared_bytes: int
     router: Literal["logits", "weight"] = "logits"
     pdl: bool = False
+    half_bytes: int = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -68,17 +70,15 @@ class Weights:
 class Measure:
     """Validate and time one kernel on one shape (``Shape.to_dict()``) for some token counts.
 
-    ``layout`` is that of its weights, ``half_bytes`` the workspace half it needs. ``validate`` runs
-    every validation case first; ``timed`` is None for a request that only validates.
-    ``logits_kernel`` is given logits, and timed too, behind a GEMM of the router; it needs no
-    larger workspace. ``weights`` is None for drawn ones. ``report`` asks for the comparisons of
+    ``layout`` is that of its weights. ``validate`` runs every validation case first; ``timed`` is
+    None for a request that only validates. ``logits_kernel`` is given logits, and timed too, behind
+    a GEMM of the router. ``weights`` is None for drawn ones. ``report`` asks for the comparisons of
     every validated case; it goes with drawn weights only. ``trace_file`` holds the captured routing
     that ``routing`` names (see `routing_trace`).
     """
 
     shape: dict[str, Any]
     kernel: Image
-    half_bytes: int
     tokens: tuple[int, ...]
     routing: str
     validate: bool
@@ -101,7 +101,6 @@ class Trace:
 
     shape: dict[str, Any]
     kernel: Image
-    half_bytes: int
     tokens: int
     routing: str
     launches: int

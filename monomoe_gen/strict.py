@@ -7,10 +7,11 @@ import json
 import re
 import types
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from monomoe_gen.errors import DatabaseError, MonomoeError
+from monomoe_gen.errors import DatabaseError, MonomoeError, OlderFormat
 
 _T = TypeVar("_T")
 _SHOWN = 80
@@ -27,9 +28,38 @@ def read_json(kind: type[_T], path: Path) -> _T:
         DatabaseError: no such file, no JSON, or a field that is unknown, missing or of another
             type. The line is 0 where the field's name alone does not tell it.
     """
+    return _read(kind, path, lambda raw: None)
+
+
+def read_versioned(kind: type[_T], path: Path, version: int, remedy: str = "make it anew") -> _T:
+    """Reads the file `path` as one `kind`, whose ``format`` has to be `version`.
+
+    `remedy` is what to do about an older format, for its message.
+
+    Raises:
+        OlderFormat: the format is an older one.
+        DatabaseError: as `read_json`, or a newer format.
+    """
+
+    def check(raw: Any) -> None:
+        found = raw.get("format") if isinstance(raw, dict) else None
+        if type(found) is not int or found == version:
+            return
+        problem = f"has format {found}, this program reads format {version}; "
+        if found > version:
+            raise DatabaseError(path, 0, f"{problem}upgrade monomoe-gen")
+        raise OlderFormat(path, 0, problem + remedy)
+
+    return _read(kind, path, check)
+
+
+def _read(kind: type[_T], path: Path, check: Callable[[Any], None]) -> _T:
+    """The file as one `kind`, once `check` has let its content pass."""
     try:
         text = path.read_text(encoding="utf-8")
-        return typing.cast(_T, _value(kind, json.loads(text), ""))
+        raw = json.loads(text)
+        check(raw)
+        return typing.cast(_T, _value(kind, raw, ""))
     except OSError as error:
         raise DatabaseError(path, 0, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -42,19 +72,6 @@ def read_json(kind: type[_T], path: Path) -> _T:
         raise DatabaseError(path, 0, "is nested too deeply") from None
     except _Problem as problem:
         raise DatabaseError(path, problem.line(text), str(problem)) from None
-
-
-def read_versioned(kind: type[_T], path: Path, version: int) -> _T:
-    """Reads the file `path` as one `kind`, whose ``format`` has to be `version`.
-
-    Raises:
-        DatabaseError: as `read_json`, or another format.
-    """
-    file = read_json(kind, path)
-    found = typing.cast(Any, file).format
-    if found != version:
-        raise DatabaseError(path, 0, f"has format {found}, this program reads format {version}")
-    return file
 
 
 def shortened(value: object) -> str:

@@ -172,6 +172,12 @@ def _check_kernel(
 
     if source.sources_hash != kernel.sources_hash:
         return wrong("the templates or the shape changed since it was compiled")
+    assert source.spec, "only operator kernels are dispatched"
+    needed = source.spec.geometry.workspace_half_bytes
+    if kernel.workspace_half_bytes != needed:
+        return wrong(
+            f"workspace_half_bytes is {kernel.workspace_half_bytes}, its sources need {needed}"
+        )
     try:
         cubin = read_cubin(folder, kernel)
         text = read_source(folder, kernel)

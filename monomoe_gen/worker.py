@@ -65,7 +65,7 @@ class Server:
         bed = self._bed(request)
         yield Stage("load the kernel")
         kernel = load(request.kernel)
-        workspace = Workspace.allocate(request.half_bytes, CUDA)
+        workspace = Workspace.allocate(request.kernel.half_bytes, CUDA)
         yield Stage(f"prepare the tracing of {request.tokens} tokens", PREPARE_S)
         inputs = bed.inputs(request.tokens, request.routing, request.kernel.router)
         layer = bed.layer(TIMED_LAYER)[1]
@@ -82,7 +82,8 @@ class Server:
         bed = self._bed(request)
         yield Stage("load the kernel")
         kernel = load(request.kernel)
-        workspace = Workspace.allocate(request.half_bytes, CUDA)
+        images = [image for image in (request.kernel, request.logits_kernel) if image]
+        workspace = Workspace.allocate(max(image.half_bytes for image in images), CUDA)
         if request.weights:
             yield Stage("read the weights", READ_S)
             bed.layer(TIMED_LAYER)
@@ -93,7 +94,8 @@ class Server:
                 problems = bed.problems(tokens, request.kernel.router)
                 torch.cuda.synchronize()
                 yield Stage(f"validate {tokens} tokens")
-                verdict = check(partial(launch_moe, kernel), problems, request.half_bytes)
+                run = partial(launch_moe, kernel)
+                verdict = check(run, problems, request.kernel.half_bytes)
             cases: tuple[Comparison, ...] = ()
             if request.report:
                 yield Stage(f"compare {tokens} tokens", PREPARE_S)

@@ -37,6 +37,7 @@ def make_table(
         token_tile=8,
         threads=608,
         shared_bytes=1000,
+        workspace_half_bytes=spec.geometry.workspace_half_bytes,
         registers=96,
         sources_hash="0" * 64,
         compiler="nvrtc 0.0",

@@ -20,6 +20,7 @@ from serving import TINY, make_table
 from monomoe_gen import c_header, dispatch
 from monomoe_gen.device import DEFAULT
 from monomoe_gen.errors import NoKernel, RenderError
+from monomoe_gen.kernel import workspace_bytes
 from monomoe_gen.weights import pack_w2, pack_w13
 
 CPP = Path(__file__).with_name("cpp")
@@ -95,6 +96,15 @@ int main() {
 """
 
 
+def test_a_kernel_gets_the_workspace_that_the_table_says() -> None:
+    table = make_table()
+    (kernel,) = table.kernels
+    half = kernel.workspace_half_bytes + 4096
+    larger = dataclasses.replace(kernel, workspace_half_bytes=half)
+    text = c_header.c_header(dataclasses.replace(table, kernels=(larger,)))
+    assert f", {kernel.registers}, {half}, Layout::kPacked" in text
+
+
 @needs_compiler
 def test_look_up_in_c_is_that_of_the_table(tmp_path: Path) -> None:
     source = tmp_path / "probe.cpp"
@@ -112,7 +122,7 @@ def test_look_up_in_c_is_that_of_the_table(tmp_path: Path) -> None:
             values = [
                 shape.name, tokens, match.entry.tuned_at, f"{k.id}.cubin", k.kernel_name,
                 k.cubin_sha256, k.schedule.grid, k.threads, k.shared_bytes, k.token_tile,
-                shape.hidden, k.spec.geometry.workspace_bytes,
+                shape.hidden, workspace_bytes(k.workspace_half_bytes),
             ]  # fmt: skip
             expected.append(" ".join(map(str, values)))
     assert run(program).stdout.splitlines() == expected

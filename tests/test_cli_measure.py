@@ -50,6 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         token_tile=8,
         threads=spec.geometry.threads,
         shared_bytes=spec.geometry.shared_bytes,
+        workspace_half_bytes=spec.geometry.workspace_half_bytes,
         registers=100,
         sources_hash="0" * 64,
         compiler="nvrtc 0.0",

@@ -13,7 +13,7 @@ from serving import TINY, make_table
 from monomoe_gen import dispatch
 from monomoe_gen.device import KNOWN
 from monomoe_gen.dispatch import Entry, Kernel, Origin, Table, lookup
-from monomoe_gen.errors import DatabaseError, NoKernel
+from monomoe_gen.errors import DatabaseError, NoKernel, OlderFormat
 from monomoe_gen.schedule import LAYOUTS, ROUTERS, KernelSpec, Schedule
 from monomoe_gen.shapes import Shape
 from monomoe_gen.variant import Variant
@@ -32,6 +32,7 @@ def kernel(token_tile: int, shape: Shape = SHAPE) -> Kernel:
         token_tile=token_tile,
         threads=608,
         shared_bytes=4096,
+        workspace_half_bytes=8192,
         registers=64,
         sources_hash="ab" * 32,
         compiler="nvrtc 13.0.88",
@@ -128,6 +129,9 @@ def change(path: str, value: object) -> Any:
         ("kernels.1.colour", "red", r"kernels\[1\]\.colour: unknown field"),
         ("entries.0.record.colour", "red", r"entries\[0\]\.record\.colour: unknown field"),
         ("entries.0.tuned_at", None, r"entries\[0\]\.tuned_at: missing"),
+        ("kernels.0.workspace_half_bytes", None, "workspace_half_bytes: missing"),
+        ("format", None, "format: missing"),
+        ("format", "1", "format: must be int, found '1'"),
         ("entries.0.tuned_at", "4", r"entries\[0\]\.tuned_at: must be int, found '4'"),
         ("entries.0.tuned_at", True, "must be int"),
         ("entries.0.time_us", "fast", "must be float"),
@@ -135,7 +139,7 @@ def change(path: str, value: object) -> Any:
         ("kernels.0.schedule.grid", 0, r"kernels\[0\]\.schedule: .*grid"),
         ("kernels", {}, "kernels: must be a list"),
         ("entries.0", 3, r"entries\[0\]: must be an object"),
-        ("format", 2, "format 2, this program reads format 1"),
+        ("format", 3, "format 3, this program reads format 2; upgrade monomoe-gen$"),
         ("entries.0.kernel", "gone", "entry other, tuned_at 4: no kernel gone"),
         ("entries.0.kernel", SMALL.id, "of this model"),
         ("entries.0.capacity", 16, "capacity 16 must be tuned_at to 8"),
@@ -150,6 +154,23 @@ def test_a_strange_table_is_refused(
     with pytest.raises(DatabaseError, match=complaint) as caught:
         dispatch.load(tmp_path)
     assert caught.value.path == file
+
+
+def test_a_table_of_an_older_version_is_made_anew(tmp_path: Path) -> None:
+    """Its format is told, not the field that it lacks."""
+    raw = json.loads(dispatch.dump(TABLE)) | {"format": 1}
+    for row in raw["kernels"]:
+        del row["workspace_half_bytes"]
+    path = write(tmp_path, raw)
+    reason = "has format 1, this program reads format 2; run `monomoe-gen emit`"
+    with pytest.raises(OlderFormat) as caught:
+        dispatch.load(tmp_path)
+    assert str(caught.value) == f"{path}: {reason}"
+    table, useless = dispatch.load_baseline(tmp_path, TABLE.device)
+    assert table == Table(TABLE.device, (), ())
+    assert useless == f"nothing is compared with it: {path}: {reason}"
+    write(tmp_path, dispatch.dump(TABLE))
+    assert dispatch.load_baseline(tmp_path, TABLE.device) == (dispatch.load(tmp_path), "")
 
 
 def test_a_refusal_names_the_line_of_an_unknown_field(tmp_path: Path) -> None:

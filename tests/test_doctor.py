@@ -186,6 +186,7 @@ def test_a_table_is_what_lies_beside_it(place: Path) -> None:
         token_tile=8,
         threads=1,
         shared_bytes=1,
+        workspace_half_bytes=1,
         registers=1,
         sources_hash=source.sources_hash,
         compiler="nvrtc 0.0",

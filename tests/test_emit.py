@@ -295,6 +295,34 @@ def test_a_lost_table_costs_no_kernel(place: Place) -> None:
     assert place.files() == before
 
 
+def test_a_table_of_an_older_version_costs_no_kernel(place: Place) -> None:
+    as_if_by_another_compiler(place)
+    place.record(1, 18.0, model=OTHER_MODEL)
+    place.emit()
+    before = place.files()
+    outdate(place)
+    emission = place.emit(OTHER_MODEL)
+    assert "dispatch.json was of an older format: made anew" in emission.notes[0]
+    assert emission.removed == ()
+    assert place.files() == before
+
+
+def test_kernels_of_older_sources_go_with_their_older_table(place: Place) -> None:
+    place.record(1, 14.0)
+    place.emit()
+    before = place.files()
+    outdate(place)
+    (place.templates / "body.cuh").write_text(BODY.replace("1", "2"))
+    with pytest.raises(MonomoeError, match="no record of a kernel of the present sources"):
+        place.emit()
+    place.record(2, 20.0)
+    emission = place.emit()
+    assert [e.tuned_at for e in emission.table.entries] == [2]
+    assert "1 tokens: every record is of older sources" in emission.notes[1]
+    assert place.files().keys() == before.keys()
+    assert not place.wrong()
+
+
 def test_two_emissions_at_once_keep_both_models(place: Place) -> None:
     place.record(1, 14.0)
     place.record(1, 18.0, model=OTHER_MODEL)
@@ -347,6 +375,15 @@ def edit(suffix: str, change: Callable[[bytes], bytes]) -> Callable[[Place], Non
     return apply
 
 
+def outdate(place: Place) -> None:
+    """Gives the table the format that it had before it told of workspaces."""
+    path = place.folder / dispatch.FILE
+    raw = json.loads(path.read_text()) | {"format": 1}
+    for row in raw["kernels"]:
+        del row["workspace_half_bytes"]
+    path.write_text(json.dumps(raw))
+
+
 def relist(place: Place, change: Callable[[Any], None]) -> None:
     """Changes the table, and the header with it."""
     path = place.folder / dispatch.FILE
@@ -354,6 +391,10 @@ def relist(place: Place, change: Callable[[Any], None]) -> None:
     change(raw)
     path.write_text(json.dumps(raw))
     (place.folder / c_header.FILE).write_text(c_header.c_header(dispatch.load(place.folder)))
+
+
+def small_workspace(place: Place) -> None:
+    relist(place, lambda raw: raw["kernels"][0].update(workspace_half_bytes=128))
 
 
 def another_time(place: Place) -> None:
@@ -381,6 +422,7 @@ def longer_cubin_listed(place: Place) -> None:
         (edit(".cu", lambda data: data + b"//\n"), "is not what the templates give"),
         (edit(".cu", lambda data: b"\xff" + data), ".cu: is not UTF-8 text"),
         (source_missing, ".cu: cannot be read: No such file"),
+        (small_workspace, "workspace_half_bytes is 128, its sources need "),
         (another_time, "no record of the database"),
         (edit(".h", lambda data: data.replace(b"14.0", b"12.0")), "is not what the table gives"),
         (lambda place: (place.folder / c_header.FILE).unlink(), "cannot be read"),

@@ -322,6 +322,7 @@ def layer_of(
         token_tile=8,
         threads=binary.threads,
         shared_bytes=binary.shared_bytes,
+        workspace_half_bytes=spec.geometry.workspace_half_bytes,
         registers=binary.registers,
         sources_hash=binary.sources_hash,
         compiler=binary.compiler,

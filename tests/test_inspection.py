@@ -310,6 +310,55 @@ def test_a_baseline_of_another_problem_is_none(place: Place, tmp_path: Path) -> 
     assert (other.method, other.baseline) == ("floor", None)
 
 
+def test_a_baseline_of_an_older_format_is_none(place: Place, tmp_path: Path) -> None:
+    """It does not say how much workspace its cubins need, so none is launched."""
+    before = tmp_path / "before"
+    shutil.copytree(place.folder, before)
+    path = before / dispatch.FILE
+    raw = json.loads(path.read_text()) | {"format": 1}
+    for row in raw["kernels"]:
+        del row["workspace_half_bytes"]
+    path.write_text(json.dumps(raw))
+    (place.templates / "body.cuh").write_text(GREEDY)
+    place.emit()
+    found = place.inspect(before)
+    (remark,) = (r for r in found.remarks if r.status != "ok" and r.check == "files")
+    assert (remark.subject, remark.status) == ("baseline", "note")
+    assert "has format 1, this program reads format 2" in remark.message
+    assert not any(r.check == "resources" for r in found.remarks)
+    uniform, zipf = (
+        candidates.make_pairs(
+            found.table, found.rebuilt, before, [], [], [routing], place.database
+        )[0][0]
+        for routing in ("uniform", "zipf")
+    )
+    assert (uniform.method, uniform.baseline) == ("floor", None)
+    assert (zipf.method, zipf.baseline) == ("none", None)
+
+
+def test_a_baseline_is_launched_with_the_workspace_that_it_asks_for(
+    place: Place, tmp_path: Path
+) -> None:
+    before = tmp_path / "before"
+    place.edit_table(
+        lambda table: dataclasses.replace(
+            table,
+            kernels=tuple(
+                dataclasses.replace(k, workspace_half_bytes=k.workspace_half_bytes + 4096)
+                for k in table.kernels
+            ),
+        )
+    )
+    place.folder.rename(before)
+    (place.templates / "body.cuh").write_text(GREEDY)
+    place.emit()
+    (pair,) = pairs(place, before)
+    assert pair.method == "paired" and pair.baseline
+    needed = pair.candidate.spec.geometry.workspace_half_bytes
+    assert pair.candidate.image.half_bytes == needed
+    assert pair.baseline.image.half_bytes == needed + 4096
+
+
 def test_a_kernel_that_does_not_compile_has_no_pair(place: Place) -> None:
     (place.templates / "body.cuh").write_text("#pragma once\nnonsense\n")
     found = place.inspect()

@@ -197,6 +197,15 @@ def test_a_model_that_the_table_lacks(machine: Machine) -> None:
     assert "strange, 1 tokens: torch fallback (the table has tiny; run" in made.choose(GPU, 1).line
 
 
+def test_a_workspace_is_as_large_as_the_table_says(machine: Machine) -> None:
+    """The cubin may be of older sources, which needed more than the present ones do."""
+    (kernel,) = machine.table.table.kernels
+    half = kernel.spec.geometry.workspace_half_bytes + 4096
+    larger = dataclasses.replace(kernel, workspace_half_bytes=half)
+    table = dataclasses.replace(machine.table.table, kernels=(larger,))
+    assert make_plan(KernelTable(machine.folder, table), "tiny").half_bytes == half
+
+
 def test_only_exactly_tuned_kernels(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REQUIRE_TUNED, "1")
     made = machine.plan(on_missing="fallback", fallback=lambda x, logits: x)

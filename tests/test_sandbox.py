@@ -39,8 +39,7 @@ def request(act: str, tokens: Sequence[int] = (1, 4)) -> Measure:
     """Asks the fake worker to do ``act``."""
     return Measure(
         shape=load_shape("qwen3.5-35b").to_dict(),
-        kernel=Image(act, b"\x7fELF\0\xff", 132, 608, 1000),
-        half_bytes=128,
+        kernel=Image(act, b"\x7fELF\0\xff", 132, 608, 1000, half_bytes=128),
         tokens=tuple(tokens),
         routing="uniform",
         validate=True,
@@ -50,8 +49,8 @@ def request(act: str, tokens: Sequence[int] = (1, 4)) -> Measure:
 
 def trace_request(act: str) -> Trace:
     """Asks the fake worker for the time stamps of two launches."""
-    image = Image(act, b"\x7fELF\0\xff", 132, 608, 1000)
-    return Trace(load_shape("qwen3.5-35b").to_dict(), image, 128, 8, "uniform", launches=2)
+    image = Image(act, b"\x7fELF\0\xff", 132, 608, 1000, half_bytes=128)
+    return Trace(load_shape("qwen3.5-35b").to_dict(), image, 8, "uniform", launches=2)
 
 
 Open = Callable[..., Sandbox]

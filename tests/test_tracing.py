@@ -92,8 +92,10 @@ def test_the_command_writes_the_median_launch(
     assert cli.run([*asked, "--launches", "3", "-o", str(folder), "--format", "json"]) == 0
     (request,) = gpu.requests
     assert (request.tokens, request.launches, request.routing) == (1, 3, "uniform")
-    assert request.kernel == Image(SPEC.kernel_name + "_trace", b"cubin", 128, 608, 1000)
-    assert request.half_bytes == SPEC.geometry.workspace_half_bytes
+    half = SPEC.geometry.workspace_half_bytes
+    assert request.kernel == Image(
+        SPEC.kernel_name + "_trace", b"cubin", 128, 608, 1000, half_bytes=half
+    )
     out, err = capsys.readouterr()
     rows = {(r["role"], r["event"]): r for r in json.loads(out)}
     assert rows["MMA", "stored"]["last_max"] == 25
@@ -196,11 +198,14 @@ def test_the_worker_returns_what_the_launches_wrote(monkeypatch: pytest.MonkeyPa
         ),
         layer=lambda distribution: (None, LayerWeights(nothing, nothing, nothing, nothing)),
     )
-    monkeypatch.setattr(Workspace, "allocate", lambda half_bytes, device: None)
+    allocated: list[int] = []
+    monkeypatch.setattr(Workspace, "allocate", lambda half, device: allocated.append(half))
     server = worker.Server(H200, SimpleNamespace(state=lambda: {"sm_clock_mhz": 1}))  # type: ignore[arg-type]
     server.testbed = bed  # type: ignore[assignment]
-    asked = Trace(SHAPE.to_dict(), Image("k", b"", 2, 608, 0), 256, 4, "uniform", launches=3)
+    image = Image("k", b"", 2, 608, 0, half_bytes=256)
+    asked = Trace(SHAPE.to_dict(), image, 4, "uniform", launches=3)
     events = list(server.answer(asked))
+    assert allocated == [256]
     stages = ["load the kernel", "prepare the tracing of 4 tokens", "trace 4 tokens"]
     assert [e.name for e in events if isinstance(e, Stage)] == stages
     found = [e for e in events if isinstance(e, Traced)]

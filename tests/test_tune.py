@@ -237,7 +237,7 @@ def test_each_candidate_is_compiled_once_and_timed_at_every_token_count(bench: B
     assert all(r.validate and r.timed and r.timed.replays == 20 for _, r in screens)
     assert {len(r.timed.streams) for _, r in screens if r.timed} == {3}
     half = KernelSpec(SHAPE, SCHEDULES[0]).geometry.workspace_half_bytes
-    assert {r.half_bytes for _, r in screens} == {half}
+    assert {r.kernel.half_bytes for _, r in screens} == {half}
 
 
 def test_a_record_holds_the_evidence(bench: Bench) -> None:

@@ -35,7 +35,8 @@ NOTHING = Image("nothing", b"", 1, 32, 0)
 
 def kernel(spec: KernelSpec) -> Kernel:
     digest = hashlib.sha256(CUBIN).hexdigest()
-    size = spec.geometry.threads, spec.geometry.shared_bytes
+    geometry = spec.geometry
+    size = geometry.threads, geometry.shared_bytes, geometry.workspace_half_bytes
     variant = spec.layout, spec.router, spec.pdl
     return Kernel(
         spec.id, spec.kernel_name, spec.shape, spec.schedule, 8, *size, 100, "0" * 64,

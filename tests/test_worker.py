@@ -11,12 +11,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import save_file
+from serving import make_table
 from test_validation_report import CASE
 
 from monomoe_gen import bench, testbed, worker
 from monomoe_gen.comparison import Comparison
 from monomoe_gen.device import KNOWN
 from monomoe_gen.errors import MonomoeError
+from monomoe_gen.jobs import dispatched_image
 from monomoe_gen.protocol import (
     Cell,
     Done,
@@ -38,6 +40,7 @@ from monomoe_gen.workload import block_weights, validation_cases
 
 SHAPE = load_shape("qwen3.5-35b")
 EMPTY = Image("empty", b"", 1, 32, 0)
+KERNEL = Image("kernel", b"", 1, 32, 0, half_bytes=256)
 TIMED = Timed(3, 20, (EMPTY,), EMPTY)
 GOOD = Verdict("ok", "", {"gaussian": Errors(0.9991, 0.04, 1e-3)})
 WRONG = Verdict("wrong", "token 1: cosine 0.5", {"gaussian": Errors(0.5, 0.9, 0.8)})
@@ -46,7 +49,7 @@ WRONG = Verdict("wrong", "token 1: cosine 0.5", {"gaussian": Errors(0.5, 0.9, 0.
 def request(
     shape: Shape = SHAPE, validate: bool = True, timed: Timed | None = TIMED, seed: int = 0
 ) -> Measure:
-    return Measure(shape.to_dict(), EMPTY, 256, (1, 8), "uniform", validate, timed, seed)
+    return Measure(shape.to_dict(), KERNEL, (1, 8), "uniform", validate, timed, seed)
 
 
 class FakeBed:
@@ -125,6 +128,34 @@ def test_every_step_that_may_hang_is_announced(server: worker.Server) -> None:
     assert (cell.distinct_experts, cell.reuse_bytes) == (7.5, 10**9)
     assert cell.errors["gaussian"].cosine == 0.9991
     assert cell.env == {"sm_clock_mhz": 1980}
+
+
+def test_validation_and_timing_have_the_workspace_that_the_image_asks_for(
+    server: worker.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validated: list[int] = []
+    timed: list[int] = []
+
+    def check(run: object, problems: object, half: int) -> Verdict:
+        validated.append(half)
+        return GOOD
+
+    def time_kernel(kernel, layers, inputs, workspace, effort):  # type: ignore[no-untyped-def]
+        timed.append(workspace.half_bytes)
+        return bench.Timing((15.0,))
+
+    monkeypatch.setattr(worker, "check", check)
+    monkeypatch.setattr(bench, "time_kernel", time_kernel)
+    monkeypatch.setattr(bench, "time_separate_router", time_kernel)
+    (kernel,) = make_table().kernels
+    half = kernel.spec.geometry.workspace_half_bytes + 4096
+    image = dispatched_image(replace(kernel, workspace_half_bytes=half), b"")
+    asked = replace(request(), kernel=image, tokens=(1,))
+    list(server.measure(asked))
+    assert (validated, timed) == ([half], [half])
+    larger = replace(image, half_bytes=2 * half)
+    list(server.measure(replace(asked, logits_kernel=larger)))
+    assert (validated, timed) == ([half] * 2, [half, 2 * half, 2 * half])
 
 
 def test_without_streams_there_is_no_floor(server: worker.Server) -> None:
@@ -279,7 +310,7 @@ worker.serve()
 @pytest.fixture
 def ask(tmp_path: Path) -> Callable[[Sandbox, str], str]:
     def make(box: Sandbox, act: str) -> str:
-        asked = Measure(SHAPE.to_dict(), Image(act, b"", 1, 32, 0), 256, (), "uniform", True, None)
+        asked = Measure(SHAPE.to_dict(), Image(act, b"", 1, 32, 0), (), "uniform", True, None)
         return box.measure(asked).message
 
     return make

@@ -69,7 +69,7 @@ struct Kernel {
     std::uint32_t threads;       // of a CTA: (threads, 1, 1)
     std::uint32_t shared_bytes;  // dynamic shared memory of a CTA
     std::uint32_t registers;     // of a thread
-    std::uint32_t workspace_half_bytes;
+    std::uint32_t workspace_half_bytes;  // what it needs of a workspace half
     Layout layout;  // of the weights
     Router router;  // what Arguments::logits holds
     bool pdl;       // programmatic dependent launch

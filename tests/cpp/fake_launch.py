@@ -26,7 +26,7 @@ def main() -> None:
     kernel = next(k for k in table.kernels if k.kernel_name == name)
     assert (int(grid), int(threads)) == (kernel.schedule.grid, kernel.threads)
     assert int(shared) == kernel.shared_bytes and bias == "-"
-    assert int(half_bytes) == kernel.spec.geometry.workspace_half_bytes
+    assert int(half_bytes) == kernel.workspace_half_bytes
     assert int(wait_limit_ns) == DEFAULT_MS * 10**6
     assert Path(workspace).stat().st_size == workspace_bytes(int(half_bytes))
     s, b = kernel.shape, int(tokens)
