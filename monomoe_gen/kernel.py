@@ -117,7 +117,8 @@ class LoadedKernel:
 
         Raises:
             LaunchError: the driver refuses the cubin, or the grid cannot be co-resident.
-            EnvironmentProblem: CuPy is not installed.
+            EnvironmentProblem: CuPy is not installed, or the driver is too old for a kernel of
+                clusters.
         """
         driver, function = require_cupy()
         index = torch.cuda.current_device() if device is None else device

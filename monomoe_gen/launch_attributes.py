@@ -100,5 +100,6 @@ def _driver_call(name: str) -> Any:
     except (OSError, AttributeError) as error:
         raise EnvironmentProblem(
             f"{LIBRARY} has no {name} ({error}): kernels of programmatic dependent launch or of "
-            "thread block clusters need a driver of CUDA 11.8 or newer"
+            "thread block clusters need a driver of CUDA 11.8 or newer; without it use others, of "
+            "schedules with g_down = grid"
         ) from error

@@ -710,6 +710,21 @@ MUTANTS = (
         "warp >= kFirstRequantWarp - 1) device::cluster_arrive();",
     ),
     Mutant(
+        "half a warp arrives in its cluster at a time",
+        MAIN,
+        ARRIVE_CLUSTER,
+        "    if (lane < 16) device::cluster_arrive();\n    device::sync_warp();\n"
+        "    if (lane >= 16) device::cluster_arrive();\n",
+    ),
+    Mutant(
+        "half a warp waits for the other CTA at a time",
+        COMBINE,
+        "device::cluster_wait();",
+        "if (lane < 16) device::cluster_wait();\n"
+        "            device::sync_warp();\n"
+        "            if (lane >= 16) device::cluster_wait();",
+    ),
+    Mutant(
         "sums of the other CTA are not expected",
         COMBINE,
         "device::mbarrier_arrive_expect(&s.barrier.peer_summed, ",
@@ -792,6 +807,22 @@ MUTANTS = (
         COMBINE,
         "&s.peer_sums[at.token][at.row], sum",
         "reinterpret_cast<float*>(reinterpret_cast<u16*>(&s.peer_sums[at.token][at.row]) + 1), sum",
+    ),
+    Mutant(
+        "the values behind a thread's first four are left out",
+        COMBINE,
+        "first += kOutputsAtOnce * kMmaThreads",
+        "first += 2 * kOutputsAtOnce * kMmaThreads",
+        spec=TILES,
+        tokens=(16, 9, 16),
+    ),
+    Mutant(
+        "a thread's values overlap those of its first four",
+        COMBINE,
+        "first += kOutputsAtOnce * kMmaThreads",
+        "first += (kOutputsAtOnce - 1) * kMmaThreads",
+        spec=TILES,
+        tokens=(16, 9, 16),
     ),
     Mutant(
         "CTAs of one output stripe are not of one cluster",

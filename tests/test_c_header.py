@@ -202,7 +202,7 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 @needs_compiler
 def test_the_example_is_right(call: Call) -> None:
     """It packs, fills the arguments, launches with the table's configuration, and compares."""
-    done = call("qwen3.5-35b", 2)
+    done = call("qwen3.5-35b", 2, FAKE_DRIVER_CLUSTER="2")
     assert done.returncode == 0, done.stderr
     kernel = dispatch.lookup(TABLE, "qwen3.5-35b", 2).kernel
     assert f"qwen3.5-35b, 2 tokens: {kernel.kernel_name}, worst cosine 0.99" in done.stdout
@@ -215,6 +215,12 @@ def test_the_example_is_right(call: Call) -> None:
         ("qwen3.5-35b", 1, {"FAKE_DRIVER_LAUNCH": "true"}, "the result is wrong"),
         ("qwen3.5-35b", 1, {"FAKE_DRIVER_LAUNCH": "false"}, "cuLaunchKernel.*said the fake driver"),
         ("qwen3.5-35b", 1, {"FAKE_DRIVER_SMS": "66"}, "are for NVIDIA H200, found .* and 66 SMs"),
+        (
+            "qwen3.5-35b",
+            1,
+            {"FAKE_DRIVER_CLUSTER": "2", "FAKE_DRIVER_FULL": "true"},
+            "the clusters cannot be resident as a whole",
+        ),
         ("qwen3.5-35b", 99, {}, "no kernel for qwen3.5-35b with 99 tokens"),
         ("deepseek-v3.1-tp8", 1, {}, "routes by a plain softmax"),
     ],

@@ -120,7 +120,7 @@ def test_the_rank_correlation_is_none_where_there_is_none() -> None:
 
 
 FITTED_UNTIL = "2026-11-29T20"  # later records are of a kernel that hands its input over
-PRESENT_SINCE = "2026-11-30T20:1"  # of kernels whose down groups are paired
+PRESENT_SINCE = "2026-11-30T20:10"  # of kernels whose down groups are paired
 RAW_FITTED_UNTIL = "2026-11-30T15"
 
 
@@ -161,7 +161,7 @@ def test_predictions_order_what_was_measured(
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("tokens", TOKENS)
 def test_predictions_are_near_what_the_present_kernels_take(model: str, tokens: int) -> None:
-    """The worst case of the records is 5.4 % error."""
+    """The worst case is 5.4 % error; of qwen3.5-122b, which is not among these, 8.2 %."""
     present = [record for record in recorded(model) if record.at >= PRESENT_SINCE]
     measured = ranking.medians(present, tokens, 8)
     found = ranking.agreement(load_shape(model), tokens, 8, measured)

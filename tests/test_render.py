@@ -231,6 +231,21 @@ def test_the_router_inside_and_dependent_launch_are_variants() -> None:
     assert inside.geometry.shared_bytes == SPEC.geometry.shared_bytes
 
 
+@pytest.mark.parametrize(
+    ("grid", "g_down", "ctas"), [(8, 8, 1), (8, 4, 2), (9, 4, 1), (12, 4, 1), (10, 4, 2)]
+)
+def test_two_down_groups_are_launched_as_clusters(grid: int, g_down: int, ctas: int) -> None:
+    """A cubin without the attribute would be loaded, and end in an illegal instruction."""
+    spec = replace(SPEC, schedule=replace(SPEC.schedule, grid=grid, g_down=g_down))
+    assert spec.geometry.cluster_ctas == ctas
+    texts = render(spec).texts
+    qualifier = "MONOMOE_KERNEL(schedule::kThreads)\nMONOMOE_CLUSTER(schedule::kClusterCtas)\n"
+    assert (qualifier in texts["monomoe.cu"]) == (ctas > 1)
+    assert f"kClusterCtas = {ctas};" in texts["schedule.cuh"]
+    defined = "#define MONOMOE_CLUSTER(ctas) __cluster_dims__(ctas, 1, 1)"
+    assert defined in texts["device/qualifiers.cuh"]
+
+
 def test_every_role_waits_for_the_kernel_ahead_before_it_reads() -> None:
     roles = render(SPEC).texts["monomoe.cu"].split("MONOMOE_DEVICE void ")[-4:]
     readers = ("tokens.select(", "find_leads(", "pair.load(", "open_epoch(")

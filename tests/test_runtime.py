@@ -1,5 +1,6 @@
 """The runtime's parts that need no GPU: arguments, residency, workspaces, refusals."""
 
+import contextlib
 import copy
 import dataclasses
 import os
@@ -17,7 +18,7 @@ import torch
 from serving import TINY, make_layer, make_table
 from torch import Tensor
 
-from monomoe_gen import dispatch, kernel, runtime, wait_limit, workspaces
+from monomoe_gen import dispatch, kernel, launch_attributes, runtime, wait_limit, workspaces
 from monomoe_gen.device import DEFAULT, KNOWN
 from monomoe_gen.errors import (
     DatabaseError,
@@ -86,6 +87,53 @@ def test_a_grid_must_be_resident() -> None:
         check_residency("k", 133, 132, 2)
     with pytest.raises(LaunchError, match="no CTA of it fits an SM"):
         check_residency("k", 1, 132, 0)
+
+
+@pytest.mark.parametrize(
+    ("width", "answer", "message"),
+    [
+        (0, None, ""),
+        (2, (0, 66), ""),
+        (2, (0, 65), "needs 66 clusters of 2 CTAs at once and this device offers 65"),
+        (2, (1, 0), "cannot load k .* on a GPU: 1"),
+    ],
+)
+def test_a_kernel_of_clusters_is_loaded_if_all_of_them_are_resident(
+    monkeypatch: pytest.MonkeyPatch, width: int, answer: tuple[int, int] | None, message: str
+) -> None:
+    asked = []
+
+    class Refused(Exception):
+        pass
+
+    def resident_clusters(*arguments: int) -> tuple[int, int] | None:
+        asked.append(arguments)
+        return answer
+
+    loaded = SimpleNamespace(ptr=77)
+    module = SimpleNamespace(load=lambda cubin: None, get_function=lambda name: loaded)
+    attributes = {4: 96, 11: width}  # CU_FUNC_ATTRIBUTE_NUM_REGS, _REQUIRED_CLUSTER_WIDTH
+    driver = SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
+        CU_FUNC_ATTRIBUTE_NUM_REGS=4,
+        CUDADriverError=Refused,
+        funcSetAttribute=lambda function, attribute, value: None,
+        funcGetAttribute=lambda attribute, function: attributes[attribute],
+        occupancyMaxActiveBlocksPerMultiprocessor=lambda function, threads, shared: 1,
+    )
+    cupy = driver, SimpleNamespace(Module=lambda: module)
+    monkeypatch.setattr(kernel, "require_cupy", lambda: cupy)
+    monkeypatch.setattr(kernel, "_driver_errors", lambda: (Refused,))
+    monkeypatch.setattr(kernel, "_on_device", lambda index: contextlib.nullcontext())
+    monkeypatch.setattr(launch_attributes, "resident_clusters", resident_clusters)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
+    gpu = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpu)
+    refused = pytest.raises(LaunchError, match=message) if message else contextlib.nullcontext()
+    with refused:
+        made = LoadedKernel.from_cubin(b"", "k", 132, 608, 1000, device=0)
+        assert (made.registers, made.function) == (96, loaded)
+    assert asked == ([(77, 2, 132, 608, 1000)] if width else [])
 
 
 def test_clusters_must_be_resident() -> None:

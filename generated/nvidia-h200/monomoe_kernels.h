@@ -4,7 +4,8 @@
 //   1. find() the entry for a model, a token count and a variant of the kernel. Load Kernel::file, which lies beside this header.
 //   2. Allow Kernel::shared_bytes of dynamic shared memory, and ask the driver for the occupancy: the CTAs wait for
 //      each other, so all Kernel::grid of them must be resident. One has to fit an SM, and the SMs have to suffice. Some
-//      kernels are of clusters of two CTAs, which the cubin says; a launch need not, but cuOccupancyMaxActiveClusters does.
+//      kernels are of clusters of two CTAs. The cubin carries that, so a launch does not state it; whether all clusters
+//      are resident cuOccupancyMaxActiveClusters says, which has to be told.
 //   3. For Layout::kPacked, pack the weights once with w13_offset() and w2_offset(). For Layout::kRaw they stay as in
 //      the checkpoint, at addresses that are multiples of 16. So do the scales and the bias for either.
 //   4. Allocate workspace_bytes() and zero them once; each launch leaves them ready for the next. Launches on one

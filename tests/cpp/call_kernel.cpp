@@ -182,6 +182,22 @@ CUfunction load(const monomoe::Kernel& kernel, const std::string& folder, CUdevi
     CHECK(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared));
     CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&resident, function, threads, kernel.shared_bytes));
     if (resident < 1 || static_cast<int>(kernel.grid) > sms) fail("the grid cannot be resident as a whole");
+    int cluster = 0, clusters = 0;
+    CHECK(cuFuncGetAttribute(&cluster, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, function));
+    if (cluster > 1) {
+        CUlaunchAttribute size = {};
+        size.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        size.value.clusterDim = {unsigned(cluster), 1, 1};
+        CUlaunchConfig config = {};
+        config.gridDimX = kernel.grid;
+        config.blockDimX = kernel.threads;
+        config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+        config.sharedMemBytes = kernel.shared_bytes;
+        config.attrs = &size;
+        config.numAttrs = 1;
+        CHECK(cuOccupancyMaxActiveClusters(&clusters, function, &config));
+        if (static_cast<int>(kernel.grid) > clusters * cluster) fail("the clusters cannot be resident as a whole");
+    }
     return function;
 }
 

@@ -60,6 +60,19 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, in
     return CUDA_SUCCESS;
 }
 
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction) {
+    const char* cluster = std::getenv("FAKE_DRIVER_CLUSTER");
+    *value = attribute == CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH && cluster ? std::atoi(cluster) : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig* config) {
+    const unsigned ctas = config->attrs[0].value.clusterDim.x;
+    if (config->numAttrs != 1 || config->attrs[0].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) return CUDA_ERROR_INVALID_VALUE;
+    *clusters = static_cast<int>(config->gridDimX / ctas) - (std::getenv("FAKE_DRIVER_FULL") ? 1 : 0);
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemAlloc(CUdeviceptr* memory, std::size_t bytes) {
     const std::string path = folder() + "/memory" + std::to_string(files.size());
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);

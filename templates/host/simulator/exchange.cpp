@@ -216,34 +216,6 @@ void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier_address
     issue(copy, thread.cta, to, bytes, number(barrier_address), pc);
 }
 
-// Of a thread, once in a launch. It is relaxed: what the others may rely on are barriers alone that were fenced ahead.
-void cluster_arrive() {
-    const u32 pc = MONOMOE_CALLER;
-    maybe_yield();
-    Thread& thread = *machine.current;
-    if (thread.cluster_arrived) fault("cluster_barrier", pc, 0, "a thread arrives a second time");
-    thread.cluster_arrived = true;
-    thread.fences_at_arrival = thread.fences;
-    Cluster& cluster = machine.cluster(thread.cta);
-    if (++cluster.arrived < kProgram.cluster * kProgram.threads) return;
-    for (Thread* waiter : cluster.waiters) wake(*waiter);
-    cluster.waiters.clear();
-}
-
-void cluster_wait() {
-    const u32 pc = MONOMOE_CALLER;
-    maybe_yield();
-    Thread& thread = *machine.current;
-    if (!thread.cluster_arrived) fault("cluster_barrier", pc, 0, "a thread waits without having arrived");
-    if (thread.cluster_waited) fault("cluster_barrier", pc, 0, "a thread waits a second time");
-    Cluster& cluster = machine.cluster(thread.cta);
-    if (cluster.arrived < kProgram.cluster * kProgram.threads) {
-        cluster.waiters.push_back(&thread);
-        block(Wait::kCluster, 0, 0, pc);
-    }
-    thread.cluster_waited = true;
-}
-
 void store_remote(void* target, const void* value, u32 bytes, u64* barrier_address, u32 rank) {
     const u32 pc = MONOMOE_CALLER;
     maybe_yield();
@@ -309,7 +281,7 @@ void land(size_t index, u32 bytes) {
 
 namespace {
 
-const char* const kNames[] = {"shuffle", "shuffle_xor", "ballot", "reduce_max", "reduce_min", "reduce_add", "sync_warp", "mma", "mma_bf16"};
+const char* const kNames[] = {"shuffle", "shuffle_xor", "ballot", "reduce_max", "reduce_min", "reduce_add", "sync_warp", "mma", "mma_bf16", "the barrier of the cluster"};
 
 // Waits for the other lanes. True for the lane that came last, before the others go on.
 template <typename Finish>
@@ -453,5 +425,36 @@ void meet_threads(u32 barrier, u32 threads, bool waits, u32 pc) {
 
 void sync_named(u32 barrier, u32 threads) { meet_threads(barrier, threads, true, MONOMOE_CALLER); }
 void arrive_named(u32 barrier, u32 threads) { meet_threads(barrier, threads, false, MONOMOE_CALLER); }
+
+// ---- clusters
+
+// The instructions are `.aligned`: a warp executes them together, once in a launch. The arrival is relaxed: what the
+// others may rely on are barriers alone that were fenced ahead of it.
+void cluster_arrive() {
+    const u32 pc = MONOMOE_CALLER;
+    meet(Exchange::kCluster, 0, pc, nothing);
+    Thread& thread = *machine.current;
+    if (thread.cluster_arrived) fault("cluster_barrier", pc, 0, "a thread arrives a second time");
+    thread.cluster_arrived = true;
+    thread.fences_at_arrival = thread.fences;
+    Cluster& cluster = machine.cluster(thread.cta);
+    if (++cluster.arrived < kProgram.cluster * kProgram.threads) return;
+    for (Thread* waiter : cluster.waiters) wake(*waiter);
+    cluster.waiters.clear();
+}
+
+void cluster_wait() {
+    const u32 pc = MONOMOE_CALLER;
+    meet(Exchange::kCluster, 0, pc, nothing);
+    Thread& thread = *machine.current;
+    if (!thread.cluster_arrived) fault("cluster_barrier", pc, 0, "a thread waits without having arrived");
+    if (thread.cluster_waited) fault("cluster_barrier", pc, 0, "a thread waits a second time");
+    Cluster& cluster = machine.cluster(thread.cta);
+    if (cluster.arrived < kProgram.cluster * kProgram.threads) {
+        cluster.waiters.push_back(&thread);
+        block(Wait::kCluster, 0, 0, pc);
+    }
+    thread.cluster_waited = true;
+}
 
 }  // namespace sim

@@ -42,7 +42,7 @@ struct Thread {
     u64 polled_at = 0;
 };
 
-enum class Exchange : u8 { kShuffle, kShuffleXor, kBallot, kMax, kMin, kAdd, kSync, kMma, kMmaBf16 };
+enum class Exchange : u8 { kShuffle, kShuffleXor, kBallot, kMax, kMin, kAdd, kSync, kMma, kMmaBf16, kCluster };
 
 // The lanes of a warp on their way to one exchange.
 struct Warp {
