@@ -286,10 +286,10 @@ MONOMOE_DEVICE void probe_cluster(const Probe& p) {
     if (p.thread == 0) {
         device::mbarrier_init(&s.full, 1);
         device::mbarrier_init_fence();
+        device::mbarrier_arrive_expect(&s.full, sizeof(s.words));
     }
     device::sync_named(0, kThreads);
     device::cluster_arrive();
-    if (p.thread == 0) device::mbarrier_arrive_expect(&s.full, sizeof(s.words));
     device::cluster_wait();
     float* const words = reinterpret_cast<float*>(s.words);
     device::store_remote(words + kThreads - 1 - p.thread, device::bits_to_float(p.in[p.index]), &s.full, p.cta ^ 1);
