@@ -140,8 +140,7 @@ class LoadedKernel:
                     code, clusters = launch_attributes.resident_clusters(
                         loaded.ptr, cluster, grid, threads, shared_bytes
                     )
-                    if code:
-                        raise driver.CUDADriverError(code)
+                    _require_success(code)
             except _driver_errors() as error:
                 raise LaunchError(
                     f"cannot load {kernel_name} ({threads} threads, {shared_bytes} bytes of shared "
@@ -173,8 +172,7 @@ class LoadedKernel:
             code = launch_attributes.launch_early(
                 self.function.ptr, self.grid, self.threads, self.shared_bytes, stream, arguments
             )
-        if code:
-            raise require_cupy()[0].CUDADriverError(code)
+        _require_success(code)
 
 
 def launch_failure(name: str, error: Exception) -> str:
@@ -292,6 +290,12 @@ def require_cupy() -> tuple[Any, Any]:
             f"CuPy cannot be imported ({error}); install monomoe-gen[cuda12] or monomoe-gen[cuda13]"
         ) from error
     return driver, function
+
+
+def _require_success(code: int) -> None:
+    """Raises CuPy's error for a code that the driver gave to a call of our own."""
+    if code:
+        raise require_cupy()[0].CUDADriverError(code)
 
 
 def _driver_errors() -> tuple[type[Exception], ...]:

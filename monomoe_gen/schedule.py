@@ -42,7 +42,6 @@ H_STAGING_VALUES = 40 * 1024  # budget of the h slots; longer rows get fewer slo
 # For x, h and partial sums in shared memory; an x that does not fit is read block by block.
 STAGING_BYTES = 176 * 1024
 INPUT_PACKET_BYTES = SCALE_BLOCK + 16  # 128 columns of one token, their scale, three words of fill
-INPUT_ITEM_WORDS = 256  # 16-byte words of packets that a warp receives at once
 _NUMBER = "([0-9]{1,9})"
 _ROLE = "x".join([_NUMBER] * 3)
 _ID = re.compile(f"g{_NUMBER}-u{_ROLE}-d{_ROLE}")
@@ -201,9 +200,9 @@ class Geometry:
 
     threads = 32 * WARPS
     mma_warps = MMA_WARPS
-    input_item_words = INPUT_ITEM_WORDS
     requant_warps = REQUANT_WARPS
     epilogue_warps = EPILOGUE_WARPS
+    input_item_words = 256  # 16-byte words of packets that a warp receives at once
 
     # -- up-projection: unit (active expert, stripe), stage = all tiles of the stripe x k_up columns
     @property
@@ -344,7 +343,7 @@ class Geometry:
         if self.shape.activations != "fp8" or not self.x_in_shared:
             return 1
         words = self.shape.hidden // SCALE_BLOCK * INPUT_PACKET_BYTES // 16
-        return -(-words // INPUT_ITEM_WORDS)
+        return -(-words // self.input_item_words)
 
     @property
     def _x_bytes(self) -> int:

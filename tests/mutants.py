@@ -51,7 +51,7 @@ def build_unshared(spec: KernelSpec, templates: Path | None = None) -> host_buil
 def build_parts(spec: KernelSpec, templates: Path | None = None) -> host_build.Program:
     """The kernel of ``spec`` as if a warp could receive half of a token's packets at once."""
     words = spec.shape.hidden // schedule.SCALE_BLOCK * schedule.INPUT_PACKET_BYTES // 16
-    with patch.object(schedule, "INPUT_ITEM_WORDS", -(-words // 2)):
+    with patch.object(schedule.Geometry, "input_item_words", -(-words // 2)):
         assert spec.geometry.input_parts == 2
         return host_build.build(spec, templates)
 
