@@ -202,6 +202,7 @@ class Geometry:
     mma_warps = MMA_WARPS
     requant_warps = REQUANT_WARPS
     epilogue_warps = EPILOGUE_WARPS
+    scale_slots = 4  # units whose w13 scales an MMA warp has or has asked for
     input_item_words = 256  # 16-byte words of packets that a warp receives at once
 
     # -- up-projection: unit (active expert, stripe), stage = all tiles of the stripe x k_up columns
@@ -221,6 +222,16 @@ class Geometry:
     @property
     def stage_blocks_up(self) -> int:
         return self.tiles_up * self.schedule.k_up // SCALE_BLOCK
+
+    @property
+    def unit_columns(self) -> int:
+        """Column blocks of a unit whose scales an MMA warp keeps.
+
+        Each counts once where all tiles of the warp meet the same, else once for every block.
+        """
+        columns = self.schedule.k_up // SCALE_BLOCK
+        blocks = columns if columns % MMA_WARPS == 0 else self.stage_blocks_up
+        return self.stages_per_unit_up * -(-blocks // MMA_WARPS)
 
     # -- down-projection: a CTA owns a stripe of output rows for every expert of its group
     @property
@@ -327,7 +338,9 @@ class Geometry:
 
         Each of them visits all experts of its slots, so fewer share where a CTA serves all experts.
         """
-        return max(4 if self.down_groups > 1 else 2, REQUANT_WARPS // self.h_slots)
+        if self.down_groups > 1:
+            return REQUANT_WARPS
+        return max(2, REQUANT_WARPS // self.h_slots)
 
     @property
     def x_in_shared(self) -> bool:
@@ -418,6 +431,7 @@ class Geometry:
             // SCALE_BLOCK
             * COLUMNS
             * 4,
+            "up_scale": MMA_WARPS * self.scale_slots * self.unit_columns * 2 * 4,
             "active": _up(self.max_active * 8, 16),
             "peer_sums": 4 * tile * self.stripe_down if self.cluster_ctas > 1 else 16,
             "weight": _up(tile * shape.token_experts * 4, 16),

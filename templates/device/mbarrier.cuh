@@ -56,4 +56,23 @@ MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity, u64 limit_ns) {
     } while (!mbarrier_try_wait(barrier, parity));
 }
 
+// The same where another CTA of the cluster may complete the phase.
+MONOMOE_DEVICE void mbarrier_wait_cluster(Mbarrier* barrier, u32 parity, u64 limit_ns) {
+    const Watchdog watchdog{limit_ns};
+    for (;;) {
+        u32 done;
+        asm volatile(
+            "{\n"
+            ".reg .pred p;\n"
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n"
+            "}"
+            : "=r"(done)
+            : "r"(shared_address(barrier)), "r"(parity)
+            : "memory");
+        if (done) return;
+        watchdog.check();
+    }
+}
+
 }  // namespace device

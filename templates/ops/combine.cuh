@@ -72,7 +72,7 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
             }
         }
         if (share.group > 0) continue;
-        if constexpr (schedule::kPaired) device::mbarrier_wait(&s.barrier.peer_summed, 0, args.wait_limit_ns);
+        if constexpr (schedule::kPaired) device::mbarrier_wait_cluster(&s.barrier.peer_summed, 0, args.wait_limit_ns);
 #pragma unroll
         for (u32 n = 0; n < kOutputsAtOnce; ++n) {
             const u32 index = first + n * kMmaThreads;

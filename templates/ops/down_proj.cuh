@@ -11,12 +11,9 @@
 // A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
 using HRow = F32x4[schedule::kIntermediateBlocks];
 
-// Whether a warp asks for its next row before it rounds one. Two long rows would not fit the registers.
-constexpr bool kRowAhead = schedule::kIntermediateBlocks <= 8;
-
 // Cycles from the beginning of a CTA's last up unit until it asks for rows of h. A row that is not there when it is asked
 // for comes a trip later.
-constexpr u32 kAskAfter = 300;
+constexpr u32 kAskAfter = 500;
 
 // Asks for a row that may not be there yet.
 MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
@@ -97,8 +94,6 @@ struct RowShare {
     MONOMOE_DEVICE bool valid() const { return local < share.count; }
     MONOMOE_DEVICE ActiveExpert expert() const { return storage.active[share.expert(local)]; }
     MONOMOE_DEVICE u32 token() const { return device::lowest_bit(tokens); }
-    // Up to this expert all rows are behind.
-    MONOMOE_DEVICE u32 end() const { return valid() ? local : share.count; }
     MONOMOE_DEVICE void advance() {
         skip(schedule::kSlotWarps);
         if (tokens) return;
@@ -122,6 +117,36 @@ private:
     }
 };
 
+// What can be known of a requant warp's next rows before they are there, of row r in lane r: little is left to do
+// between two rows, each of which is a chain of latencies.
+struct RowNotes {
+    static_assert(shape::kTokenExperts * schedule::kTokenTile <= 0xffff && schedule::kMaxActive <= 0x1fff, "a note holds both");
+
+    u32 place = 0;       // row of the workspace, its expert of the share << 16, its column << 29
+    float weight = 0.f;  // routing weight
+    u32 count = 0;
+
+    MONOMOE_DEVICE static u32 row(u32 place) { return place & 0xffffu; }
+    MONOMOE_DEVICE static u32 local(u32 place) { return place >> 16 & 0x1fffu; }
+    MONOMOE_DEVICE static u32 column(u32 place) { return place >> 29; }
+
+    // Notes the next 32 rows, or those that are left.
+    MONOMOE_DEVICE void take(const SharedStorage& s, RowShare& rows, u32 lane) {
+#pragma unroll 1
+        for (count = 0; rows.valid() && count < 32; ++count) {
+            const ActiveExpert expert = rows.expert();
+            const u32 token = rows.token();
+            const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert.expert;
+            const float chosen_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
+            if (lane == count) {
+                place = (expert.first_row + rows.rank) | rows.local << 16 | token % schedule::kColumns << 29;
+                weight = chosen_weight;
+            }
+            rows.advance();
+        }
+    }
+};
+
 // Requantizes h of the experts of this CTA's down group into the slots. One requant warp. h that is not quantized is
 // rounded to bf16.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
@@ -139,61 +164,57 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const u32 use = local / schedule::kHSlots;
         if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1, args.wait_limit_ns);
     };
-    const auto scale_of = [&](u32 expert) {
+    const auto scale_of = [&](u32 local) {
+        const u32 expert = s.active[share.expert(local)].expert;
         return device::load_input(args.w2_scale + (expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
     };
     // The scales of all experts, which are in the L1 cache when a row wants one: they would queue behind the weights.
-    // Their maximum is of no use but to the compiler, which drops a load without one.
-    float weight_scale = 0.f;
 #pragma unroll 4
     for (u32 local = warp % RowShare::kTeams; local < share.count; local += RowShare::kTeams) {
-        if (has_scale) weight_scale = device::maximum(weight_scale, scale_of(s.active[share.expert(local)].expert));
+        if (has_scale) device::keep(scale_of(local));
     }
     device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
+    RowShare rows(s, share, warp);
+    RowNotes notes;
+    notes.take(s, rows, lane);
     device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
     device::spin(kAskAfter);
-    RowShare rows(s, share, warp);
-    HRow next;
-    const float* source = nullptr;
-    const auto ask = [&] {
-        if (!rows.valid()) return;
-        const ActiveExpert expert = rows.expert();
-        source = handoff.h_row(expert.first_row + rows.rank);
-        load_row(next, source, lane);
-        if (has_scale) weight_scale = scale_of(expert.expert);
-    };
-    if (kRowAhead) ask();
+    u32 next = warp % RowShare::kTeams;  // the first expert that is not published
+    // Publishes the experts before `end`, which have all rows of this warp.
+    const auto publish = [&](u32 end) {
 #pragma unroll 1
-    for (u32 local = warp % RowShare::kTeams;;) {
-        // The experts that have all rows of this warp.
-        for (; local < rows.end(); local += RowShare::kTeams) {
-            wait_empty(local);
+        for (; next < end; next += RowShare::kTeams) {
+            wait_empty(next);
             device::sync_warp();
-            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local % schedule::kHSlots]);
-            trace.mark(Event::kRequantized, local);
+            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[next % schedule::kHSlots]);
+            trace.mark(Event::kRequantized, next);
         }
-        if (!rows.valid()) return;
-        if (!kRowAhead) ask();
-        const u32 token = rows.token(), expert = rows.expert().expert, slot = local % schedule::kHSlots;
-        const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert;
-        const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
-        rows.advance();
-        receive_row(next, source, lane, args.wait_limit_ns);
-        HRow row;
-#pragma unroll
-        for (u32 b = 0; b < kBlocks; ++b) row[b] = next[b];
-        const float row_weight_scale = weight_scale;
-        if (kRowAhead) ask();
-        wait_empty(local);
-        const u32 column = token % schedule::kColumns;
-        float scale = row_weight_scale;
-        if constexpr (shape::quantizes()) {
-            scale = quantize_row(s.h[slot][column], row, lane) * row_weight_scale;
-        } else {
-            round_row(s.h[slot][column], row, lane);
+    };
+    for (; notes.count; notes.take(s, rows, lane)) {
+#pragma unroll 1
+        for (u32 r = 0; r < notes.count; ++r) {
+            const u32 place = device::shuffle(notes.place, r), behind = device::shuffle(notes.place, r + 1);
+            const float weight = device::shuffle(notes.weight, r);
+            const float* const source = handoff.h_row(RowNotes::row(place));
+            HRow row;
+            load_row(row, source, lane);
+            const u32 local = RowNotes::local(place), column = RowNotes::column(place), slot = local % schedule::kHSlots;
+            float scale = 0.f;
+            if (has_scale) scale = scale_of(local);
+            publish(local);
+            receive_row(row, source, lane, args.wait_limit_ns);
+            wait_empty(local);
+            if constexpr (shape::quantizes()) {
+                scale *= quantize_row(s.h[slot][column], row, lane);
+            } else {
+                round_row(s.h[slot][column], row, lane);
+            }
+            if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][column] = scale * weight;
+            // At once, and not when the next row is there.
+            publish(r + 1 < notes.count ? RowNotes::local(behind) : rows.valid() ? local : share.count);
         }
-        if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][column] = scale * routing_weight;
     }
+    publish(share.count);
 }
 
 using OutputSums = float[schedule::kTokenTiles][schedule::DownStage::kAccumulators][4];

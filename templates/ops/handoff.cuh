@@ -37,8 +37,8 @@ struct alignas(16) InputPacket {
     MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(words_of(this) + word); }
 };
 
-// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down
-// groups unless these are paired, then the input, if quantized, by token and column block, then with kRouterWeight the logits.
+// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups
+// unless these are paired, then the input, if quantized, by token and column block, then with kRouterWeight the logits.
 struct HandOff {
     static constexpr u32 kPartials = schedule::kPaired ? 0 : schedule::kDownGroups - 1;  // of each token
     u8* base;

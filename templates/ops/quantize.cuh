@@ -18,9 +18,9 @@ struct QuantScale {
     float inverse;  // what a value is multiplied with
 
     MONOMOE_DEVICE static QuantScale of(float amax) {
-        if (amax < kSmallestAmax) return {0.f, 0.f};
-        if (!(amax <= kLargestAmax)) return {device::not_a_number(), device::not_a_number()};
-        return {device::divide_rounded(amax, kE4m3Max), device::divide_rounded(kE4m3Max, amax)};
+        const bool small = amax < kSmallestAmax, usual = amax <= kLargestAmax;
+        const float scale = device::divide_rounded(amax, kE4m3Max), inverse = device::divide_rounded(kE4m3Max, amax);
+        return {small ? 0.f : usual ? scale : device::not_a_number(), small ? 0.f : usual ? inverse : device::not_a_number()};
     }
 };
 

@@ -1,42 +1,51 @@
 // Gate and up projection, SwiGLU, and the publication of h.
 #pragma once
 
+#include "device/async_copy.cuh"
 #include "ops/handoff.cuh"
 #include "ops/bf16_input.cuh"
 #include "ops/product.cuh"
 #include "ops/stream.cuh"
 #include "ops/trace.cuh"
 
-// The weight scales of one row block over all of H, spread over the lanes.
-struct ScaleRow {
-    static constexpr u32 kRegisters = (schedule::kHiddenBlocks + 31) / 32;
-    float values[kRegisters];
+// The scales that one MMA warp multiplies its units by. They come by copies, which no register waits for: a load whose
+// register is moved on to the next unit would be waited for there, and with it every load behind it.
+struct UpScales {
+    // Units ahead of the one that is multiplied: loads queue behind a ring full of weights, which may be more than one unit.
+    static constexpr u32 kAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
+    static_assert(kAhead < schedule::kScaleSlots, "a slot is asked for when its last reader has gone on");
 
-    MONOMOE_DEVICE void load(const float* row, u32 lane) {
+    SharedStorage& storage;
+    const float* scales;  // w13_scale
+    u32 warp, lane;
+
+    // Asks for those of the unit'th unit of this CTA, in the order of the units. `valid`: there is one.
+    MONOMOE_DEVICE void ask(u32 unit, UpUnit which, bool valid) const {
+        constexpr u32 kWords = 2 * schedule::kUnitColumns;  // gate and up of each column block
+        if (valid) {
+            const u32 row_block = which.stripe() * (schedule::kStripeUp / 2) / schedule::kScaleBlock;
+            const u32 gate_row = storage.active[which.expert()].expert * (2 * schedule::kIntermediateBlocks) + row_block;
 #pragma unroll
-        for (u32 r = 0; r < kRegisters; ++r) {
-            const u32 block = r * 32 + lane;
-            values[r] = block < schedule::kHiddenBlocks ? device::load_input(row + block) : 0.f;
+            for (u32 first = 0; first < kWords; first += 32) {
+                const u32 word = first + lane, entry = word / 2, is_up = word % 2;
+                if (word >= kWords) continue;
+                const u32 stage = entry / schedule::UpStage::kWarpColumns;
+                const u32 column = stage * schedule::UpStage::kColumnBlocks + schedule::UpStage::column_of(warp, entry % schedule::UpStage::kWarpColumns);
+                const float* const row = scales + (gate_row + is_up * schedule::kIntermediateBlocks) * schedule::kHiddenBlocks;
+                device::copy_async(&storage.up_scale[warp][unit % schedule::kScaleSlots][entry][is_up], row + column);
+            }
         }
+        device::commit_async();
     }
-    MONOMOE_DEVICE float at(u32 block) const {
-        float value = values[0];
-#pragma unroll
-        for (u32 r = 1; r < kRegisters; ++r) value = block / 32 == r ? values[r] : value;
-        return device::shuffle(value, block % 32);
+    // Waits for those of the unit that was asked for kAhead units ago.
+    MONOMOE_DEVICE void receive() const {
+        device::wait_async<kAhead>();
+        device::sync_warp();
     }
-};
-
-// The gate and the up scales of a unit: its stripe lies in one row block of either.
-struct UnitScales {
-    ScaleRow gate, up;
-
-    MONOMOE_DEVICE void load(const Args& args, const SharedStorage& s, UpUnit unit, u32 lane) {
-        const u32 row_block = unit.stripe() * (schedule::kStripeUp / 2) / schedule::kScaleBlock;
-        const u32 expert = s.active[unit.expert()].expert;
-        const float* const rows = args.w13_scale + expert * (2 * schedule::kIntermediateBlocks * schedule::kHiddenBlocks);
-        gate.load(rows + row_block * schedule::kHiddenBlocks, lane);
-        up.load(rows + (schedule::kIntermediateBlocks + row_block) * schedule::kHiddenBlocks, lane);
+    // Gate and up of the warp's i-th block of a stage.
+    MONOMOE_DEVICE F32x2 at(u32 unit, u32 stage, u32 i) const {
+        const u32 entry = stage * schedule::UpStage::kWarpColumns + i % schedule::UpStage::kWarpColumns;
+        return *reinterpret_cast<const F32x2*>(storage.up_scale[warp][unit % schedule::kScaleSlots][entry]);
     }
 };
 
@@ -77,12 +86,9 @@ MONOMOE_DEVICE F32x2 input_scales(const SharedStorage& s, u32 block, u32 tokens,
     return {scales[token_of(tokens, 2 * q)], scales[token_of(tokens, 2 * q + 1)]};
 }
 
-// Units whose scales are on their way: loads queue behind a ring full of weights, which may be more than one unit.
-constexpr u32 kScalesAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
-
 // Multiplies this CTA's up units. One MMA warp.
-//   Reads     ring, x, x_scale, active
-//   Writes    up partials
+//   Reads     ring, x, x_scale, active, w13_scale
+//   Writes    up partials, up_scale of its own
 //   Waits on  listed, x_ready, full, partial_empty
 //   Signals   empty, partial_full, up_ending (warp 0)
 // Returns the number of units.
@@ -92,12 +98,10 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
     const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
     const u32 q = lane % 4;
     u32 units = 0;
-    UnitScales queue[kScalesAhead];
     UpUnit unit = UpUnit::first(cta), ahead = unit;
-#pragma unroll
-    for (u32 i = 0; i < kScalesAhead; ++i, ahead.advance()) {
-        if (ahead.valid(active_count)) queue[i].load(args, s, ahead, lane);
-    }
+    const UpScales scales = {s, args.w13_scale, warp, lane};
+#pragma unroll 1
+    for (u32 i = 0; i < UpScales::kAhead; ++i, ahead.advance()) scales.ask(i, ahead, ahead.valid(active_count));
     if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
     // Packets are asked for one stage ahead.
     constexpr bool kPackets = !schedule::kXInShared && shape::quantizes();
@@ -110,11 +114,8 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         for (u32 i = 0; i < Stage::kWarpBlocks; ++i) input(s.active[unit.expert()].tokens, 0, i).ask(asked[i], lane);
     }
     for (; unit.valid(active_count); ++units) {
-        const UnitScales scales = queue[0];
         const u32 tokens = s.active[unit.expert()].tokens;
-#pragma unroll
-        for (u32 i = 1; i < kScalesAhead; ++i) queue[i - 1] = queue[i];
-        if (ahead.valid(active_count)) queue[kScalesAhead - 1].load(args, s, ahead, lane);
+        scales.ask(units + UpScales::kAhead, ahead, ahead.valid(active_count));
         ahead.advance();
         unit.advance();
         if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
@@ -127,12 +128,13 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
             }
             ring.wait(args, s);
             trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
+            if (k == 0) scales.receive();
 #pragma unroll
             for (u32 i = 0; i < Stage::kWarpBlocks; ++i) {
                 const u32 block = warp + i * schedule::kMmaWarps;
                 if (Stage::kBlocks % schedule::kMmaWarps && block >= Stage::kBlocks) break;
                 const u32 column = k * Stage::kColumnBlocks + block % Stage::kColumnBlocks;
-                const float gate = scales.gate.at(column), up = scales.up.at(column);
+                const F32x2 scale = scales.at(units, k, i);
                 float product[4];
                 const BlockOperand weights = ring.block<Stage>(s, block, lane);
                 Operands activations;
@@ -150,10 +152,10 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 F32x2 x_scale = {1.f, 1.f};
                 if constexpr (shape::quantizes()) x_scale = input_scales(s, column, tokens, q);
                 float(&sum)[4] = sums[Stage::accumulator(i)];
-                sum[0] += product[0] * (x_scale.x * gate);
-                sum[1] += product[1] * (x_scale.y * gate);
-                sum[2] += product[2] * (x_scale.x * up);
-                sum[3] += product[3] * (x_scale.y * up);
+                sum[0] += product[0] * (x_scale.x * scale.x);
+                sum[1] += product[1] * (x_scale.y * scale.x);
+                sum[2] += product[2] * (x_scale.x * scale.y);
+                sum[3] += product[3] * (x_scale.y * scale.y);
             }
             ring.release<Stage>(s, lane);
         }

@@ -16,5 +16,8 @@ MONOMOE_DEVICE void mbarrier_arrive(Mbarrier* barrier) { sim::barrier_arrive(bar
 MONOMOE_DEVICE void mbarrier_arrive_expect(Mbarrier* barrier, u32 bytes) { sim::barrier_arrive(barrier, bytes); }
 MONOMOE_DEVICE bool mbarrier_try_wait(Mbarrier* barrier, u32 parity) { return sim::barrier_test(barrier, parity); }
 MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity, u64 limit_ns) { sim::barrier_wait(barrier, parity, limit_ns); }
+MONOMOE_DEVICE void mbarrier_wait_cluster(Mbarrier* barrier, u32 parity, u64 limit_ns) {
+    sim::barrier_wait(barrier, parity, limit_ns);
+}
 
 }  // namespace device

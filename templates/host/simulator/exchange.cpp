@@ -183,7 +183,7 @@ void issue(Copy& copy, u32 cta_index, u64 to, u32 bytes, u64 barrier, u32 pc) {
     if (copy.what == Delayed::kBulkCopy) {
         Clock last;
         publish(copy.knows, last, *machine.current);
-    } else {  // of another CTA, and not ordered behind what its issuer did
+    } else {  // not ordered behind what its issuer did
         copy.knows = Clock::zero();
     }
     copy.knows.set(copy.slot, copy.clock);
@@ -249,6 +249,48 @@ void store_remote(void* target, const void* value, u32 bytes, u64* barrier_addre
     issue(copy, there, to, bytes, counter, pc);
 }
 
+void copy_async(void* shared, const void* global, u32 bytes) {
+    const u32 pc = MONOMOE_CALLER;
+    maybe_yield();
+    Thread& thread = *machine.current;
+    const Cta& cta = machine.cta();
+    const u64 to = number(shared), from = number(global);
+    if ((bytes != 4 && bytes != 8 && bytes != 16) || to % bytes || from % bytes) {
+        fault("misaligned", pc, to, "asynchronous copy of " + std::to_string(bytes) + " bytes: 4, 8 or 16, and at multiples");
+    }
+    if (!cta.shadow.covers(to) || !cta.shadow.covers(to + bytes - 1)) fault("out_of_range", pc, to, "asynchronous copy to outside of shared memory");
+    const Region* const region = region_at(from, bytes);
+    if (!region) fault("out_of_range", pc, from, "asynchronous copy from no buffer");
+    if (region->writable) fault("out_of_range", pc, from, "asynchronous copy from a buffer that launches write");
+    if (thread.groups.empty()) thread.groups.emplace_back();
+    Copy copy;
+    copy.what = Delayed::kAsyncCopy;
+    copy.from = from;
+    copy.asker = &thread;
+    copy.group = thread.first_group + static_cast<u32>(thread.groups.size()) - 1;
+    ++thread.groups.back().in_flight;
+    issue(copy, thread.cta, to, bytes, 0, pc);
+}
+
+void commit_async() {
+    std::vector<CopyGroup>& groups = machine.current->groups;
+    groups.resize(std::max<size_t>(groups.size(), 1) + 1);
+}
+
+void wait_async(u32 pending) {
+    const u32 pc = MONOMOE_CALLER;
+    maybe_yield();
+    Thread& thread = *machine.current;
+    while (thread.groups.size() > pending + 1) {
+        while (thread.groups.front().in_flight) block(Wait::kAsync, thread.first_group, 0, pc);
+        Clock base = thread.base.copy();
+        for (const auto& [slot, clock] : thread.groups.front().landed) base.set(slot, std::max(base[slot], clock));
+        thread.base = std::move(base);
+        thread.groups.erase(thread.groups.begin());
+        ++thread.first_group;
+    }
+}
+
 // Some bytes of a copy arrive. Runs on the scheduler's stack.
 void land(size_t index, u32 bytes) {
     Copy& copy = machine.copies[index];
@@ -262,15 +304,21 @@ void land(size_t index, u32 bytes) {
     const Now engine{first + copy.slot, first, machine.ids_per_cta(), copy.clock, &copy.knows, copy.pc};
     cta.shadow.land(copy.what, engine, copy.to + copy.landed, bytes, machine.reports);
     copy.landed += bytes;
-    Barrier& barrier = cta.barriers.at(copy.barrier);
-    barrier.bytes -= bytes;
-    barrier.last_base = Clock();
-    if (!barrier.gathering) {
-        barrier.gathering = copy.knows.copy();
-    } else {
-        barrier.gathering.raise_to(copy.knows);
+    if (copy.what != Delayed::kAsyncCopy) {
+        Barrier& barrier = cta.barriers.at(copy.barrier);
+        barrier.bytes -= bytes;
+        barrier.last_base = Clock();
+        if (!barrier.gathering) {
+            barrier.gathering = copy.knows.copy();
+        } else {
+            barrier.gathering.raise_to(copy.knows);
+        }
+        complete_phase(barrier);
+    } else if (copy.landed == copy.bytes) {
+        CopyGroup& group = copy.asker->groups[copy.group - copy.asker->first_group];
+        group.landed.emplace_back(copy.slot, copy.clock);
+        if (--group.in_flight == 0 && copy.asker->state == State::kBlocked && copy.asker->wait == Wait::kAsync) wake(*copy.asker);
     }
-    complete_phase(barrier);
     if (copy.landed == copy.bytes) {
         if (index + 1 != machine.copies.size()) machine.copies.erase(machine.copies.begin() + static_cast<long>(index));
         else machine.copies.pop_back();

@@ -25,6 +25,9 @@ void barrier_arrive(u64* barrier, u32 bytes);
 bool barrier_test(u64* barrier, u32 parity);
 void barrier_wait(u64* barrier, u32 parity, u64 limit_ns);
 void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier);
+void copy_async(void* shared, const void* global, u32 bytes);
+void commit_async();
+void wait_async(u32 pending);
 
 void cluster_arrive();
 void cluster_wait();

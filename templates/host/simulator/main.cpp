@@ -154,7 +154,7 @@ std::string waits() {
         if (!group.lanes || !group.first->object) group.first = &thread;  // one that polls, not one that follows
         group.lanes |= 1u << thread.index % kLanes;
     }
-    static const char* const kWaits[] = {"nothing", "barrier", "warp", "named barrier", "poll", "cluster"};
+    static const char* const kWaits[] = {"nothing", "barrier", "warp", "named barrier", "poll", "cluster", "copies"};
     std::string text = "[";
     for (const auto& [key, group] : groups) {
         const Thread& thread = *group.first;

@@ -10,7 +10,7 @@ constexpr size_t kManyReaders = 16;
 // What keeps others away from a cell that is pending or a barrier.
 const char* holder(u8 flags) {
     if (!(flags & Shadow::kPending)) return "barrier";
-    return name_of(flags & Shadow::kRemote ? Delayed::kRemoteStore : Delayed::kBulkCopy);
+    return name_of(flags & Shadow::kRemote ? Delayed::kRemoteStore : flags & Shadow::kAsync ? Delayed::kAsyncCopy : Delayed::kBulkCopy);
 }
 }
 
@@ -23,7 +23,13 @@ const char* name_of(Access access) {
     }
 }
 
-const char* name_of(Delayed delayed) { return delayed == Delayed::kBulkCopy ? "bulk copy" : "remote store"; }
+const char* name_of(Delayed delayed) {
+    switch (delayed) {
+        case Delayed::kBulkCopy: return "bulk copy";
+        case Delayed::kRemoteStore: return "remote store";
+        default: return "asynchronous copy";
+    }
+}
 
 void Shadow::reset(u64 address, u64 bytes, bool written, u32 first_thread, u32 threads) {
     address_ = address;
@@ -182,7 +188,9 @@ void Shadow::announce(Delayed what, const Now& issuer, u64 address, u32 bytes, R
         }
         if (cell.read.thread != kNobody || cell.others) forget(cell);
         cell.write = {issuer.thread, issuer.clock, issuer.pc};
-        cell.flags = what == Delayed::kBulkCopy ? kPending : kPending | kRemote;
+        cell.flags = kPending;
+        if (what == Delayed::kRemoteStore) cell.flags |= kRemote;
+        if (what == Delayed::kAsyncCopy) cell.flags |= kAsync;
     }
 }
 

@@ -14,8 +14,8 @@ namespace sim {
 constexpr u32 kNobody = 0xffffffffu;  // the host: ordered before everything
 constexpr u32 kCellBytes = 2;
 
-// What writes later than it was asked to. A bulk copy uses another proxy than threads do, a remote store the same.
-enum class Delayed : u8 { kBulkCopy, kRemoteStore };
+// What writes later than it was asked to. A bulk copy uses another proxy than threads do, the others the same.
+enum class Delayed : u8 { kBulkCopy, kRemoteStore, kAsyncCopy };
 const char* name_of(Delayed delayed);
 
 enum class Access : u8 { kRead, kWrite, kAtomicRead, kAtomicWrite };
@@ -45,7 +45,7 @@ struct Now {
 
 class Shadow {
 public:
-    enum Flag : u8 { kWritten = 1, kPending = 2, kBarrier = 4, kGeneric = 8, kRemote = 16 };  // kRemote: what is pending
+    enum Flag : u8 { kWritten = 1, kPending = 2, kBarrier = 4, kGeneric = 8, kRemote = 16, kAsync = 32 };  // what is pending, if no bulk copy
 
     // `threads_apart`: readers of one cell are many threads of this CTA only.
     void reset(u64 address, u64 bytes, bool written, u32 first_thread, u32 threads);

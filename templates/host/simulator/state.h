@@ -20,7 +20,13 @@ constexpr u32 kEngineSlots = 512;
 constexpr u32 kLanes = 32;
 
 enum class State : u8 { kWaitsForSm, kRunnable, kBlocked, kDone };
-enum class Wait : u8 { kNothing, kBarrier, kWarp, kNamed, kPoll, kCluster };
+enum class Wait : u8 { kNothing, kBarrier, kWarp, kNamed, kPoll, kCluster, kAsync };
+
+// Asynchronous copies that a thread committed together.
+struct CopyGroup {
+    u32 in_flight = 0;
+    std::vector<std::pair<u32, u32>> landed;  // slot and clock of each
+};
 
 struct Thread {
     Context context = nullptr;
@@ -40,6 +46,8 @@ struct Thread {
     u32 poll_version = 0;
     bool polled = false;
     u64 polled_at = 0;
+    std::vector<CopyGroup> groups;  // not waited for yet; the last one is open
+    u32 first_group = 0;              // number of the first of them
 };
 
 enum class Exchange : u8 { kShuffle, kShuffleXor, kBallot, kMax, kMin, kAdd, kSync, kMma, kMmaBf16, kCluster };
@@ -74,14 +82,16 @@ struct NamedBarrier {
     std::vector<Thread*> waiters;
 };
 
-// A bulk copy or a remote store on its way.
+// A copy or a remote store on its way.
 struct Copy {
     Delayed what = Delayed::kBulkCopy;
     u32 cta = 0, slot = 0;  // where it lands
     u64 to = 0, from = 0;
     u8 value[16] = {};  // of a remote store, in place of `from`
     u32 bytes = 0, landed = 0;
-    u64 barrier = 0;
+    u64 barrier = 0;  // 0 for an asynchronous copy
+    Thread* asker = nullptr;  // of an asynchronous copy, and the number of its group
+    u32 group = 0;
     u32 issuer = 0;  // global thread id
     u32 pc = 0, clock = 0;
     Clock knows;  // what whoever waits for it learns
