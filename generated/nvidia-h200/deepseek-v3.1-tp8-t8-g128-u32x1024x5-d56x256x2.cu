@@ -1,6 +1,6 @@
 // shape deepseek-v3.1-tp8, up to 8 tokens, schedule g128-u32x1024x5-d56x256x2
 // rebuild: monomoe-gen render --model deepseek-v3.1-tp8 --token-tile 8 --schedule grid=128,g_up=32,k_up=1024,g_down=56,k_down=256,d_up=5,d_down=2
-// sources 1ce1216937af45fec091a5f63fa8b981a869b179d8d70b09d5b083d0a815cd1b
+// sources ff1d22ffd972b8b053986b362c8087ba18e03cd7daf2d91c97f52f3683257e7e
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -135,6 +135,25 @@ MONOMOE_DEVICE void mbarrier_wait(Mbarrier* barrier, u32 parity, u64 limit_ns) {
     do {
         watchdog.check();
     } while (!mbarrier_try_wait(barrier, parity));
+}
+
+// The same where another CTA of the cluster may complete the phase.
+MONOMOE_DEVICE void mbarrier_wait_cluster(Mbarrier* barrier, u32 parity, u64 limit_ns) {
+    const Watchdog watchdog{limit_ns};
+    for (;;) {
+        u32 done;
+        asm volatile(
+            "{\n"
+            ".reg .pred p;\n"
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n"
+            "}"
+            : "=r"(done)
+            : "r"(shared_address(barrier)), "r"(parity)
+            : "memory");
+        if (done) return;
+        watchdog.check();
+    }
 }
 
 }  // namespace device
@@ -273,6 +292,9 @@ MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
                  : "r"(shared_address(address)));
     return v;
 }
+
+// Uses a value: the compiler would drop a load that only brings something into a cache.
+MONOMOE_DEVICE void keep(float value) { asm volatile("" ::"f"(value)); }
 
 // Inputs nobody writes during the launch.
 template <typename T>
@@ -510,8 +532,9 @@ constexpr u32 kBlockBytes = kRowTile * kScaleBlock;
 constexpr u32 kRowPad = 64;  // values; keeps 16-byte operand loads of eight rows free of bank conflicts
 constexpr u32 kColumns = 8;  // of an MMA: the tokens it multiplies at a time
 constexpr u32 kTokenTiles = kTokenTile / kColumns;
+constexpr u32 kScaleSlots = 4;  // units whose scales an MMA warp has or has asked for
 constexpr u32 kHSlots = 8;
-constexpr u32 kSlotWarps = 4;
+constexpr u32 kSlotWarps = 8;
 constexpr bool kXInShared = true;
 
 constexpr u32 kHiddenBlocks = shape::kHidden / kScaleBlock;
@@ -551,6 +574,11 @@ struct Stage {
     static constexpr u32 accumulator(u32 warp_block) {
         return kWholeTile ? warp_block / (kColumnBlocks / kMmaWarps) : warp_block;
     }
+    // Column blocks of one row of tiles that a warp multiplies, each once where all of its tiles meet the same.
+    static constexpr u32 kWarpColumns = kWholeTile ? kColumnBlocks / kMmaWarps : kWarpBlocks;
+    static MONOMOE_DEVICE constexpr u32 column_of(u32 warp, u32 warp_column) {
+        return (warp + warp_column * kMmaWarps) % kColumnBlocks;
+    }
     // The partial sums of one tile: contribution c lies in warp `.warp`, accumulator `.accumulator`.
     static constexpr u32 kContributions = kWholeTile ? kMmaWarps : kExpertsPerStage * kColumnBlocks;
     struct Contribution {
@@ -566,6 +594,7 @@ using UpStage = Stage<true, 1, kStripeUp / kRowTile, kKUp, kDUp>;
 using DownStage = Stage<false, kExpertsPerStageDown, kStripeDown / kRowTile, kKDown, kDDown>;
 
 constexpr u32 kStagesPerUnitUp = shape::kHidden / kKUp;
+constexpr u32 kUnitColumns = kStagesPerUnitUp * UpStage::kWarpColumns;  // column blocks of a unit that a warp has scales of
 constexpr u32 kStagesPerExpertDown = shape::kIntermediate / kKDown;
 constexpr u32 kRingStages = kDUp > kDDown ? kDUp : kDDown;
 constexpr u32 kRingBytes =
@@ -634,7 +663,7 @@ struct Barriers {
     device::Mbarrier listed;     // active_count, experts and tokens of active are complete
     device::Mbarrier numbered;   // first_row of active is complete
     device::Mbarrier up_ending;  // this CTA has begun its last up unit
-    device::Mbarrier peer_summed;  // peer_sums is complete; only with kPaired
+    device::Mbarrier peer_summed;                     // peer_sums is complete; only with kPaired
     device::Mbarrier x_ready[schedule::kInputParts];  // a part of the columns of x and x_scale is complete
 
     static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 10;
@@ -690,6 +719,8 @@ struct alignas(128) SharedStorage {
     float x_scale[shape::quantizes() ? schedule::kHiddenBlocks : 1][schedule::kTokenTile];  // of quantized input
     // h scale, if quantized, * weight scale * routing weight
     float h_scale[schedule::kHSlots][schedule::kDownScaleRows][schedule::kIntermediateBlocks][schedule::kColumns];
+    // scales of gate and up for the column blocks of each MMA warp, units in turn
+    alignas(16) float up_scale[schedule::kMmaWarps][schedule::kScaleSlots][schedule::kUnitColumns][2];
     ActiveExpert active[schedule::kMaxActive];  // in the order of list_experts
     // the output stripe as the other CTA of the cluster has summed it, written by that CTA
     float peer_sums[schedule::kPaired ? schedule::kTokenTile : 1][schedule::kPaired ? schedule::kStripeDown : 4];
@@ -732,8 +763,8 @@ struct alignas(16) InputPacket {
     MONOMOE_DEVICE U32x4 load(u32 word) const { return device::load_relaxed(words_of(this) + word); }
 };
 
-// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down
-// groups unless these are paired, then the input, if quantized, by token and column block, then with kRouterWeight the logits.
+// This launch's half: rows of h, one for each (active expert, token) pair, then partial outputs of the down groups
+// unless these are paired, then the input, if quantized, by token and column block, then with kRouterWeight the logits.
 struct HandOff {
     static constexpr u32 kPartials = schedule::kPaired ? 0 : schedule::kDownGroups - 1;  // of each token
     u8* base;
@@ -1038,9 +1069,9 @@ struct QuantScale {
     float inverse;  // what a value is multiplied with
 
     MONOMOE_DEVICE static QuantScale of(float amax) {
-        if (amax < kSmallestAmax) return {0.f, 0.f};
-        if (!(amax <= kLargestAmax)) return {device::not_a_number(), device::not_a_number()};
-        return {device::divide_rounded(amax, kE4m3Max), device::divide_rounded(kE4m3Max, amax)};
+        const bool small = amax < kSmallestAmax, usual = amax <= kLargestAmax;
+        const float scale = device::divide_rounded(amax, kE4m3Max), inverse = device::divide_rounded(kE4m3Max, amax);
+        return {small ? 0.f : usual ? scale : device::not_a_number(), small ? 0.f : usual ? inverse : device::not_a_number()};
     }
 };
 
@@ -1596,12 +1627,9 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& t
 // A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
 using HRow = F32x4[schedule::kIntermediateBlocks];
 
-// Whether a warp asks for its next row before it rounds one. Two long rows would not fit the registers.
-constexpr bool kRowAhead = schedule::kIntermediateBlocks <= 8;
-
 // Cycles from the beginning of a CTA's last up unit until it asks for rows of h. A row that is not there when it is asked
 // for comes a trip later.
-constexpr u32 kAskAfter = 300;
+constexpr u32 kAskAfter = 500;
 
 // Asks for a row that may not be there yet.
 MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
@@ -1682,8 +1710,6 @@ struct RowShare {
     MONOMOE_DEVICE bool valid() const { return local < share.count; }
     MONOMOE_DEVICE ActiveExpert expert() const { return storage.active[share.expert(local)]; }
     MONOMOE_DEVICE u32 token() const { return device::lowest_bit(tokens); }
-    // Up to this expert all rows are behind.
-    MONOMOE_DEVICE u32 end() const { return valid() ? local : share.count; }
     MONOMOE_DEVICE void advance() {
         skip(schedule::kSlotWarps);
         if (tokens) return;
@@ -1707,6 +1733,36 @@ private:
     }
 };
 
+// What can be known of a requant warp's next rows before they are there, of row r in lane r: little is left to do
+// between two rows, each of which is a chain of latencies.
+struct RowNotes {
+    static_assert(shape::kTokenExperts * schedule::kTokenTile <= 0xffff && schedule::kMaxActive <= 0x1fff, "a note holds both");
+
+    u32 place = 0;       // row of the workspace, its expert of the share << 16, its column << 29
+    float weight = 0.f;  // routing weight
+    u32 count = 0;
+
+    MONOMOE_DEVICE static u32 row(u32 place) { return place & 0xffffu; }
+    MONOMOE_DEVICE static u32 local(u32 place) { return place >> 16 & 0x1fffu; }
+    MONOMOE_DEVICE static u32 column(u32 place) { return place >> 29; }
+
+    // Notes the next 32 rows, or those that are left.
+    MONOMOE_DEVICE void take(const SharedStorage& s, RowShare& rows, u32 lane) {
+#pragma unroll 1
+        for (count = 0; rows.valid() && count < 32; ++count) {
+            const ActiveExpert expert = rows.expert();
+            const u32 token = rows.token();
+            const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert.expert;
+            const float chosen_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
+            if (lane == count) {
+                place = (expert.first_row + rows.rank) | rows.local << 16 | token % schedule::kColumns << 29;
+                weight = chosen_weight;
+            }
+            rows.advance();
+        }
+    }
+};
+
 // Requantizes h of the experts of this CTA's down group into the slots. One requant warp. h that is not quantized is
 // rounded to bf16.
 //   Reads     rows of h in the workspace, w2_scale, active, selected, weight
@@ -1724,61 +1780,57 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const u32 use = local / schedule::kHSlots;
         if (use) device::mbarrier_wait(&s.barrier.h_empty[local % schedule::kHSlots], (use - 1) & 1, args.wait_limit_ns);
     };
-    const auto scale_of = [&](u32 expert) {
+    const auto scale_of = [&](u32 local) {
+        const u32 expert = s.active[share.expert(local)].expert;
         return device::load_input(args.w2_scale + (expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
     };
     // The scales of all experts, which are in the L1 cache when a row wants one: they would queue behind the weights.
-    // Their maximum is of no use but to the compiler, which drops a load without one.
-    float weight_scale = 0.f;
 #pragma unroll 4
     for (u32 local = warp % RowShare::kTeams; local < share.count; local += RowShare::kTeams) {
-        if (has_scale) weight_scale = device::maximum(weight_scale, scale_of(s.active[share.expert(local)].expert));
+        if (has_scale) device::keep(scale_of(local));
     }
     device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
+    RowShare rows(s, share, warp);
+    RowNotes notes;
+    notes.take(s, rows, lane);
     device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
     device::spin(kAskAfter);
-    RowShare rows(s, share, warp);
-    HRow next;
-    const float* source = nullptr;
-    const auto ask = [&] {
-        if (!rows.valid()) return;
-        const ActiveExpert expert = rows.expert();
-        source = handoff.h_row(expert.first_row + rows.rank);
-        load_row(next, source, lane);
-        if (has_scale) weight_scale = scale_of(expert.expert);
-    };
-    if (kRowAhead) ask();
+    u32 next = warp % RowShare::kTeams;  // the first expert that is not published
+    // Publishes the experts before `end`, which have all rows of this warp.
+    const auto publish = [&](u32 end) {
 #pragma unroll 1
-    for (u32 local = warp % RowShare::kTeams;;) {
-        // The experts that have all rows of this warp.
-        for (; local < rows.end(); local += RowShare::kTeams) {
-            wait_empty(local);
+        for (; next < end; next += RowShare::kTeams) {
+            wait_empty(next);
             device::sync_warp();
-            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local % schedule::kHSlots]);
-            trace.mark(Event::kRequantized, local);
+            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[next % schedule::kHSlots]);
+            trace.mark(Event::kRequantized, next);
         }
-        if (!rows.valid()) return;
-        if (!kRowAhead) ask();
-        const u32 token = rows.token(), expert = rows.expert().expert, slot = local % schedule::kHSlots;
-        const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert;
-        const float routing_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
-        rows.advance();
-        receive_row(next, source, lane, args.wait_limit_ns);
-        HRow row;
-#pragma unroll
-        for (u32 b = 0; b < kBlocks; ++b) row[b] = next[b];
-        const float row_weight_scale = weight_scale;
-        if (kRowAhead) ask();
-        wait_empty(local);
-        const u32 column = token % schedule::kColumns;
-        float scale = row_weight_scale;
-        if constexpr (shape::quantizes()) {
-            scale = quantize_row(s.h[slot][column], row, lane) * row_weight_scale;
-        } else {
-            round_row(s.h[slot][column], row, lane);
+    };
+    for (; notes.count; notes.take(s, rows, lane)) {
+#pragma unroll 1
+        for (u32 r = 0; r < notes.count; ++r) {
+            const u32 place = device::shuffle(notes.place, r), behind = device::shuffle(notes.place, r + 1);
+            const float weight = device::shuffle(notes.weight, r);
+            const float* const source = handoff.h_row(RowNotes::row(place));
+            HRow row;
+            load_row(row, source, lane);
+            const u32 local = RowNotes::local(place), column = RowNotes::column(place), slot = local % schedule::kHSlots;
+            float scale = 0.f;
+            if (has_scale) scale = scale_of(local);
+            publish(local);
+            receive_row(row, source, lane, args.wait_limit_ns);
+            wait_empty(local);
+            if constexpr (shape::quantizes()) {
+                scale *= quantize_row(s.h[slot][column], row, lane);
+            } else {
+                round_row(s.h[slot][column], row, lane);
+            }
+            if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][column] = scale * weight;
+            // At once, and not when the next row is there.
+            publish(r + 1 < notes.count ? RowNotes::local(behind) : rows.valid() ? local : share.count);
         }
-        if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][column] = scale * routing_weight;
     }
+    publish(share.count);
 }
 
 using OutputSums = float[schedule::kTokenTiles][schedule::DownStage::kAccumulators][4];
@@ -1856,6 +1908,30 @@ MONOMOE_DEVICE void down_project(const Args& args, SharedStorage& s, RingReader&
 // Gate and up projection, SwiGLU, and the publication of h.
 
 
+#line 1 "device/async_copy.cuh"
+// Copies from global to shared memory that the thread which asked for them waits for.
+
+
+
+
+namespace device {
+
+// One float of an input.
+MONOMOE_DEVICE void copy_async(float* shared, const float* global) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+}
+
+// What this thread has asked for since the last call becomes a group, of none perhaps.
+MONOMOE_DEVICE void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until all but the last `kPending` groups of this thread have landed. Other lanes may read them once they have met it.
+template <u32 kPending>
+MONOMOE_DEVICE void wait_async() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace device
+#line 5 "ops/up_proj.cuh"
 
 #line 1 "ops/bf16_input.cuh"
 // Input that stays bf16: copied to shared memory, or read where it is if it does not fit there.
@@ -1914,41 +1990,49 @@ struct InputColumns {
         return got;
     }
 };
-#line 6 "ops/up_proj.cuh"
+#line 7 "ops/up_proj.cuh"
 
 
 
 
-// The weight scales of one row block over all of H, spread over the lanes.
-struct ScaleRow {
-    static constexpr u32 kRegisters = (schedule::kHiddenBlocks + 31) / 32;
-    float values[kRegisters];
+// The scales that one MMA warp multiplies its units by. They come by copies, which no register waits for: a load whose
+// register is moved on to the next unit would be waited for there, and with it every load behind it.
+struct UpScales {
+    // Units ahead of the one that is multiplied: loads queue behind a ring full of weights, which may be more than one unit.
+    static constexpr u32 kAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
+    static_assert(kAhead < schedule::kScaleSlots, "a slot is asked for when its last reader has gone on");
 
-    MONOMOE_DEVICE void load(const float* row, u32 lane) {
+    SharedStorage& storage;
+    const float* scales;  // w13_scale
+    u32 warp, lane;
+
+    // Asks for those of the unit'th unit of this CTA, in the order of the units. `valid`: there is one.
+    MONOMOE_DEVICE void ask(u32 unit, UpUnit which, bool valid) const {
+        constexpr u32 kWords = 2 * schedule::kUnitColumns;  // gate and up of each column block
+        if (valid) {
+            const u32 row_block = which.stripe() * (schedule::kStripeUp / 2) / schedule::kScaleBlock;
+            const u32 gate_row = storage.active[which.expert()].expert * (2 * schedule::kIntermediateBlocks) + row_block;
 #pragma unroll
-        for (u32 r = 0; r < kRegisters; ++r) {
-            const u32 block = r * 32 + lane;
-            values[r] = block < schedule::kHiddenBlocks ? device::load_input(row + block) : 0.f;
+            for (u32 first = 0; first < kWords; first += 32) {
+                const u32 word = first + lane, entry = word / 2, is_up = word % 2;
+                if (word >= kWords) continue;
+                const u32 stage = entry / schedule::UpStage::kWarpColumns;
+                const u32 column = stage * schedule::UpStage::kColumnBlocks + schedule::UpStage::column_of(warp, entry % schedule::UpStage::kWarpColumns);
+                const float* const row = scales + (gate_row + is_up * schedule::kIntermediateBlocks) * schedule::kHiddenBlocks;
+                device::copy_async(&storage.up_scale[warp][unit % schedule::kScaleSlots][entry][is_up], row + column);
+            }
         }
+        device::commit_async();
     }
-    MONOMOE_DEVICE float at(u32 block) const {
-        float value = values[0];
-#pragma unroll
-        for (u32 r = 1; r < kRegisters; ++r) value = block / 32 == r ? values[r] : value;
-        return device::shuffle(value, block % 32);
+    // Waits for those of the unit that was asked for kAhead units ago.
+    MONOMOE_DEVICE void receive() const {
+        device::wait_async<kAhead>();
+        device::sync_warp();
     }
-};
-
-// The gate and the up scales of a unit: its stripe lies in one row block of either.
-struct UnitScales {
-    ScaleRow gate, up;
-
-    MONOMOE_DEVICE void load(const Args& args, const SharedStorage& s, UpUnit unit, u32 lane) {
-        const u32 row_block = unit.stripe() * (schedule::kStripeUp / 2) / schedule::kScaleBlock;
-        const u32 expert = s.active[unit.expert()].expert;
-        const float* const rows = args.w13_scale + expert * (2 * schedule::kIntermediateBlocks * schedule::kHiddenBlocks);
-        gate.load(rows + row_block * schedule::kHiddenBlocks, lane);
-        up.load(rows + (schedule::kIntermediateBlocks + row_block) * schedule::kHiddenBlocks, lane);
+    // Gate and up of the warp's i-th block of a stage.
+    MONOMOE_DEVICE F32x2 at(u32 unit, u32 stage, u32 i) const {
+        const u32 entry = stage * schedule::UpStage::kWarpColumns + i % schedule::UpStage::kWarpColumns;
+        return *reinterpret_cast<const F32x2*>(storage.up_scale[warp][unit % schedule::kScaleSlots][entry]);
     }
 };
 
@@ -1989,12 +2073,9 @@ MONOMOE_DEVICE F32x2 input_scales(const SharedStorage& s, u32 block, u32 tokens,
     return {scales[token_of(tokens, 2 * q)], scales[token_of(tokens, 2 * q + 1)]};
 }
 
-// Units whose scales are on their way: loads queue behind a ring full of weights, which may be more than one unit.
-constexpr u32 kScalesAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
-
 // Multiplies this CTA's up units. One MMA warp.
-//   Reads     ring, x, x_scale, active
-//   Writes    up partials
+//   Reads     ring, x, x_scale, active, w13_scale
+//   Writes    up partials, up_scale of its own
 //   Waits on  listed, x_ready, full, partial_empty
 //   Signals   empty, partial_full, up_ending (warp 0)
 // Returns the number of units.
@@ -2004,12 +2085,10 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
     const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
     const u32 q = lane % 4;
     u32 units = 0;
-    UnitScales queue[kScalesAhead];
     UpUnit unit = UpUnit::first(cta), ahead = unit;
-#pragma unroll
-    for (u32 i = 0; i < kScalesAhead; ++i, ahead.advance()) {
-        if (ahead.valid(active_count)) queue[i].load(args, s, ahead, lane);
-    }
+    const UpScales scales = {s, args.w13_scale, warp, lane};
+#pragma unroll 1
+    for (u32 i = 0; i < UpScales::kAhead; ++i, ahead.advance()) scales.ask(i, ahead, ahead.valid(active_count));
     if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
     // Packets are asked for one stage ahead.
     constexpr bool kPackets = !schedule::kXInShared && shape::quantizes();
@@ -2022,11 +2101,8 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         for (u32 i = 0; i < Stage::kWarpBlocks; ++i) input(s.active[unit.expert()].tokens, 0, i).ask(asked[i], lane);
     }
     for (; unit.valid(active_count); ++units) {
-        const UnitScales scales = queue[0];
         const u32 tokens = s.active[unit.expert()].tokens;
-#pragma unroll
-        for (u32 i = 1; i < kScalesAhead; ++i) queue[i - 1] = queue[i];
-        if (ahead.valid(active_count)) queue[kScalesAhead - 1].load(args, s, ahead, lane);
+        scales.ask(units + UpScales::kAhead, ahead, ahead.valid(active_count));
         ahead.advance();
         unit.advance();
         if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
@@ -2039,12 +2115,13 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
             }
             ring.wait(args, s);
             trace.mark(Event::kStageFull, units * schedule::kStagesPerUnitUp + k);
+            if (k == 0) scales.receive();
 #pragma unroll
             for (u32 i = 0; i < Stage::kWarpBlocks; ++i) {
                 const u32 block = warp + i * schedule::kMmaWarps;
                 if (Stage::kBlocks % schedule::kMmaWarps && block >= Stage::kBlocks) break;
                 const u32 column = k * Stage::kColumnBlocks + block % Stage::kColumnBlocks;
-                const float gate = scales.gate.at(column), up = scales.up.at(column);
+                const F32x2 scale = scales.at(units, k, i);
                 float product[4];
                 const BlockOperand weights = ring.block<Stage>(s, block, lane);
                 Operands activations;
@@ -2062,10 +2139,10 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
                 F32x2 x_scale = {1.f, 1.f};
                 if constexpr (shape::quantizes()) x_scale = input_scales(s, column, tokens, q);
                 float(&sum)[4] = sums[Stage::accumulator(i)];
-                sum[0] += product[0] * (x_scale.x * gate);
-                sum[1] += product[1] * (x_scale.y * gate);
-                sum[2] += product[2] * (x_scale.x * up);
-                sum[3] += product[3] * (x_scale.y * up);
+                sum[0] += product[0] * (x_scale.x * scale.x);
+                sum[1] += product[1] * (x_scale.y * scale.x);
+                sum[2] += product[2] * (x_scale.x * scale.y);
+                sum[3] += product[3] * (x_scale.y * scale.y);
             }
             ring.release<Stage>(s, lane);
         }
@@ -2207,7 +2284,7 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
             }
         }
         if (share.group > 0) continue;
-        if constexpr (schedule::kPaired) device::mbarrier_wait(&s.barrier.peer_summed, 0, args.wait_limit_ns);
+        if constexpr (schedule::kPaired) device::mbarrier_wait_cluster(&s.barrier.peer_summed, 0, args.wait_limit_ns);
 #pragma unroll
         for (u32 n = 0; n < kOutputsAtOnce; ++n) {
             const u32 index = first + n * kMmaThreads;
@@ -2704,7 +2781,7 @@ MONOMOE_DEVICE void number_rows(SharedStorage& s, u32 lane) {
 
 
 
-static_assert(sizeof(SharedStorage) == 176128, "the generator and the kernel agree on shared memory");
+static_assert(sizeof(SharedStorage) == 177920, "the generator and the kernel agree on shared memory");
 
 // Warps 0 ... 7 quantize a share of the input, then multiply; 8 ... 15 route, then receive the quantized input, then
 // quantize h; 16 and 17 publish h; the last one lists the experts and requests weights. Where activations stay bf16,
@@ -2891,8 +2968,8 @@ monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2(const device::Bf16* x, co
     SharedStorage& s = device::shared_storage<SharedStorage>();
     const u32 warp = device::thread_index() / 32, lane = device::thread_index() % 32, cta = device::cta_index();
     Tracer trace(args, cta, warp, lane);
-    // Routing last: the compiler lays the last branch out first, next to the entry, and the stream waits for routing.
     if (schedule::kPaired && warp >= kFirstRequantWarp) device::cluster_arrive();
+    // Routing last: the compiler lays the last branch out first, next to the entry, and the stream waits for routing.
     if (warp < kFirstRequantWarp) {
         quantize_then_multiply(args, s, trace, cta, warp, lane);
     } else if (warp >= kFirstEpilogueWarp && warp < kProducerWarp) {

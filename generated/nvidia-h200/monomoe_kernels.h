@@ -158,429 +158,429 @@ inline constexpr Shape kShapes[] = {
 
 inline constexpr Kernel kKernels[] = {
     {"deepseek-v3-tp16-t8-g128-u16x1024x4-d112x128x3.cubin",
-        "3b644b3470a147897d3bb796421303355ba3d2a318495274e35f73a1596f5922",
+        "b98bf19889ba87c1883d1b4cbb6d0054e7655634dd3c15884382100d178623b5",
         "monomoe_deepseek_v3_tp16_t8_g128_u16x1024x4_d112x128x3",
-        0, {128, 16, 1024, 112, 128, 4, 3}, 8, 128, 608, 147200, 90, 97280, Layout::kPacked, Router::kLogits, false},
+        0, {128, 16, 1024, 112, 128, 4, 3}, 8, 128, 608, 148992, 87, 97280, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3-tp16-t8-g132-u16x1024x4-d112x128x3.cubin",
-        "f8d1ab1b948c275dfe0ca43cd0aa7f8dd10e861e24552f8d5b4c593315a9d325",
+        "18e5fd227669b4f39ebca034238302b0c9b07e8a55cee424546f18767ef57c9b",
         "monomoe_deepseek_v3_tp16_t8_g132_u16x1024x4_d112x128x3",
-        0, {132, 16, 1024, 112, 128, 4, 3}, 8, 132, 608, 147200, 90, 97280, Layout::kPacked, Router::kLogits, false},
+        0, {132, 16, 1024, 112, 128, 4, 3}, 8, 132, 608, 148992, 87, 97280, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "44f2a212df09b4da1a1586cdf98459a966c4de0217d319ea180b55b68757ca3a",
+        "1d2e3758d49e2186e1d5499d7a1fdeb1e0d71cfef38de5c4d299cb6ec75ba063",
         "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x6_d56x256x3",
-        1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 192512, 92, 130048, Layout::kPacked, Router::kLogits, false},
+        1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 91, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d112x256x4.cubin",
-        "b0025c8e69b4390b5faf177ec26e3dba6ca4b30513a90cff7ebf5b74467f8d52",
+        "bef29f044801bf1f7b60ccb1a919616c09afcd0f08485039f89d39f8e45ccb70",
         "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d112x256x4",
-        2, {128, 32, 1024, 112, 256, 4, 4}, 8, 128, 608, 224128, 86, 65536, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d56x256x2.cubin",
-        "b55a90c3b5249adb599149bbc85d5cbdb1c2d5dc743caae1837715619b466957",
-        "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d56x256x2",
-        2, {128, 32, 1024, 56, 256, 4, 2}, 8, 128, 608, 228224, 91, 65536, Layout::kPacked, Router::kLogits, false},
+        2, {128, 32, 1024, 112, 256, 4, 4}, 8, 128, 608, 225920, 86, 65536, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t16-g132-u32x1024x4-d112x256x4.cubin",
-        "8f831b831a64d0e963969645d000acf636b16800759ec9b6319e9d705c8d13b2",
+        "589d2a05094a7c57ca36ed5e49a0fc2a9bed6f563fc87bf6b83b69f5ac088cb9",
         "monomoe_deepseek_v3_1_tp8_t16_g132_u32x1024x4_d112x256x4",
-        3, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 216192, 89, 260096, Layout::kPacked, Router::kLogits, false},
+        3, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 217984, 89, 260096, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t32-g132-u16x1024x3-d112x256x5.cubin",
-        "93c076ebcedd739bdc1cae56d4b2ff73daf1fcee7a87069e7387b722adfa9b89",
+        "a7ba4a6c1a600d358385fd7b32a4e3b853419de2b07e8322b92ebb784fba46bc",
         "monomoe_deepseek_v3_1_tp8_t32_g132_u16x1024x3_d112x256x5",
-        3, {132, 16, 1024, 112, 256, 3, 5}, 32, 132, 608, 146816, 96, 520192, Layout::kPacked, Router::kLogits, false},
+        3, {132, 16, 1024, 112, 256, 3, 5}, 32, 132, 608, 148608, 96, 520192, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4-raw.cubin",
-        "29fc78e27ae501999c58dae1020d0c9d8a4b0ea00c473a328f5c27adaba5a0fc",
+        "99a4890d0413785d264c14c0f74deaa042a82c1d0ec9659118128e89a615d9e0",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4_raw",
-        3, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 172032, 87, 130048, Layout::kRaw, Router::kLogits, false},
+        3, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 173824, 87, 130048, Layout::kRaw, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2.cubin",
-        "27075cd056b83efcc3ed139c674124765c8d3eab0fe96553acdce34330c7bdff",
+        "d99336d73488af55386f62ef432fe794eadb26a9ddbeeb61534b9caed5cd8406",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2",
-        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 176128, 92, 130048, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 177920, 91, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2-pdl.cubin",
-        "6342584339232e30d8d949b889342867cc0c4d0a12c085b017867b5918fa8bed",
+        "d67bf48ef60bc674a05919e7f9fb7e52923704ce0624638ad7b8f3901d3b81e8",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2_pdl",
-        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 176128, 92, 130048, Layout::kPacked, Router::kLogits, true},
+        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 177920, 91, 130048, Layout::kPacked, Router::kLogits, true},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "a411c4ac64e445068e6d85e7e6af4d0564b0cc6ad5acdd2918951b64219dcf6f",
+        "9484822c6dbffe9ef5228fcb1bf93685aacf897dcfff84f256dad9ae49e2c28b",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3",
-        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 192512, 92, 130048, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 91, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3-router.cubin",
-        "8c1c7fa21276b9a86b110765801f16885d79a69ba017cc10ccb5c02e3ca4f524",
+        "28fd8f4fc93e8f69e97f65f34d889bd58c5671dbc2e212867f83322c425e2e3e",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3_router",
-        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 192512, 95, 138240, Layout::kPacked, Router::kWeight, false},
+        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 95, 138240, Layout::kPacked, Router::kWeight, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x3-pdl.cubin",
-        "865254abf9e03167ed782f223fb36176693fc926f6b1f441b5a41ddf40a3c584",
+        "e450254cc46ba5190859fa9fcbde40d76ae22bd8001daf1208f0b7e4deaab0a0",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x3_pdl",
-        3, {128, 32, 1024, 64, 256, 6, 3}, 8, 128, 608, 192512, 87, 130048, Layout::kPacked, Router::kLogits, true},
+        3, {128, 32, 1024, 64, 256, 6, 3}, 8, 128, 608, 194304, 87, 130048, Layout::kPacked, Router::kLogits, true},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4-raw.cubin",
-        "e6de3aa916f3e358c0ba3000a542a02f285d15bbd6fc3267eb7ceb2186d967b3",
+        "7af58155b40b9a69b3be1b77e051d0d97bf9d01e727f0de37fbcc9ec3b1224bf",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_raw",
-        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 225280, 91, 130048, Layout::kRaw, Router::kLogits, false},
+        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 227072, 91, 130048, Layout::kRaw, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1792x3-d64x256x3-raw.cubin",
-        "762925280913fee5d6bbdb145a50df1555b3ef6d94e0a8b4eff9051ba8c4abd6",
+        "67fe8b4f29caa9eadeab0562f2b2cbd0b4fc414638d04a6ffceb4ed76488eebe",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1792x3_d64x256x3_raw",
-        3, {128, 32, 1792, 64, 256, 3, 3}, 8, 128, 608, 188416, 94, 130048, Layout::kRaw, Router::kLogits, false},
+        3, {128, 32, 1792, 64, 256, 3, 3}, 8, 128, 608, 190464, 92, 130048, Layout::kRaw, Router::kLogits, false},
+    {"glm-4.5-air-t8-g128-u176x1024x8-d128x1408x3.cubin",
+        "6d1c3bbdf4b527304e4ef92af030fefe9bbae064e40c16022e0a2cc6e26af48b",
+        "monomoe_glm_4_5_air_t8_g128_u176x1024x8_d128x1408x3",
+        4, {128, 176, 1024, 128, 1408, 8, 3}, 8, 128, 608, 208256, 86, 397312, Layout::kPacked, Router::kLogits, false},
     {"glm-4.5-air-t8-g132-u176x1024x8-d128x1408x3.cubin",
-        "0bc8ff90a9d12e31055ec2ddb0d7abce63dec4272e3da03d8b0a579657d8bbea",
+        "88044fc5bbf89b63a2ef6ba291109ccbf825a357686a30d49f8b8d8f33b20a78",
         "monomoe_glm_4_5_air_t8_g132_u176x1024x8_d128x1408x3",
-        4, {132, 176, 1024, 128, 1408, 8, 3}, 8, 132, 608, 207232, 86, 397312, Layout::kPacked, Router::kLogits, false},
+        4, {132, 176, 1024, 128, 1408, 8, 3}, 8, 132, 608, 208256, 86, 397312, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g128-u32x1024x4-d64x256x3.cubin",
-        "1a555301ea6c30f0054e2c9fef095dee9937925b04e8335bc80d7c1d37176b95",
+        "e740694dd72050e0e377818f4795487bc14a17601eddd4680274f8d2ee2ec8f2",
         "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x4_d64x256x3",
-        5, {128, 32, 1024, 64, 256, 4, 3}, 8, 128, 608, 219520, 89, 65536, Layout::kPacked, Router::kLogits, false},
+        5, {128, 32, 1024, 64, 256, 4, 3}, 8, 128, 608, 221056, 89, 65536, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g128-u32x1024x5-d64x256x3.cubin",
-        "77a719a13f538e72073bd078edd1730999cde6ac9ad1103c3660454980492523",
+        "7f0eef04c5a226ac1e3f6ca07daf1aa0d2f0ee932781a11a8a7bc4a9625caba8",
         "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x5_d64x256x3",
-        5, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 227712, 89, 65536, Layout::kPacked, Router::kLogits, false},
+        5, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 229248, 89, 65536, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g132-u32x1024x5-d64x256x3.cubin",
-        "1a8b817c2c662147321072daf6aa080676fe340e913eb7e5c1f45555beabe1de",
+        "77cb5c4e60c6fd7c9fd093faa8fc6965d3a222a35c8e720e4d986080fd40b1e2",
         "monomoe_glm_5_2_tp8_bf16_t8_g132_u32x1024x5_d64x256x3",
-        5, {132, 32, 1024, 64, 256, 5, 3}, 8, 132, 608, 227712, 89, 65536, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t16-g128-u32x1024x5-d64x256x3.cubin",
-        "1fa997eea37d41c867273a4c5d1b44615dd7318b27ae853af67ec297a453ebe1",
-        "monomoe_glm_5_2_tp8_t16_g128_u32x1024x5_d64x256x3",
-        6, {128, 32, 1024, 64, 256, 5, 3}, 16, 128, 608, 230528, 90, 241664, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t32-g128-u16x1024x4-d64x256x4.cubin",
-        "918eb9c68d043de4bf7f11dd8325af6909e9ca8bf08a2d2f1df0ce3a018bcc1d",
-        "monomoe_glm_5_2_tp8_t32_g128_u16x1024x4_d64x256x4",
-        6, {128, 16, 1024, 64, 256, 4, 4}, 32, 128, 608, 207744, 96, 483328, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5-pdl.cubin",
-        "d225496d99c3206d4296dd78fc5fdc6629ad8601b39da5afd65045eccec20952",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5_pdl",
-        6, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 208128, 84, 120832, Layout::kPacked, Router::kLogits, true},
+        5, {132, 32, 1024, 64, 256, 5, 3}, 8, 132, 608, 229248, 89, 65536, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t16-g132-u32x1024x4-d64x256x3.cubin",
+        "a4d75a3d10650b9faa68a3470abbfaad0e722eb47907114530c48b09088a8070",
+        "monomoe_glm_5_2_tp8_t16_g132_u32x1024x4_d64x256x3",
+        6, {132, 32, 1024, 64, 256, 4, 3}, 16, 132, 608, 223872, 90, 241664, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t32-g128-u32x2048x4-d64x256x4.cubin",
+        "6f229814c5b95aa43ba4fa20fb636411976d39931c060c42194a1d73c57a63ec",
+        "monomoe_glm_5_2_tp8_t32_g128_u32x2048x4_d64x256x4",
+        6, {128, 32, 2048, 64, 256, 4, 4}, 32, 128, 608, 209280, 96, 483328, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5-router.cubin",
+        "6da3f278b11fb6b2fa7ac8a91d3bbebc49f3e77ede5ecbef54a4ca24d0f5d375",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5_router",
+        6, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 209664, 95, 129024, Layout::kPacked, Router::kWeight, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x3-d48x256x3-raw.cubin",
-        "1b315a9dd68cdf1a1c4c5600ea8ce0a65d06e6e4a48a78bfd1fd29f36926f6c3",
+        "0144be31a231669f0780cabaffa592002f888a71af0de57eb32cb3b3d367ce0b",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d48x256x3_raw",
-        6, {128, 32, 2048, 48, 256, 3, 3}, 8, 128, 608, 184064, 96, 120832, Layout::kRaw, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x2048x3-d64x256x3-raw.cubin",
-        "da570f697732dd3f0bd3a4e093c5a08e07dbcbdbc47e22dab76bd8e9477db574",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d64x256x3_raw",
-        6, {128, 32, 2048, 64, 256, 3, 3}, 8, 128, 608, 183552, 96, 120832, Layout::kRaw, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x2048x3-d64x256x4-raw.cubin",
-        "d93bf4b258df6ca3728f175dac02bafff967124432abfd70661a907f542b9144",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d64x256x4_raw",
-        6, {128, 32, 2048, 64, 256, 3, 4}, 8, 128, 608, 183552, 96, 120832, Layout::kRaw, Router::kLogits, false},
+        6, {128, 32, 2048, 48, 256, 3, 3}, 8, 128, 608, 185600, 96, 120832, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x2048x3-d64x256x4.cubin",
+        "302af2ab81a1773082f7eeeb6e5415c52a2be267eebb0be7a7730990d39da6ba",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d64x256x4",
+        6, {128, 32, 2048, 64, 256, 3, 4}, 8, 128, 608, 185088, 89, 120832, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4.cubin",
-        "c3371c9ae74cad3e2093c5ccd5cad3bc00077608b09168af7d869fe91b0626ff",
+        "ca792de5981bdc0ef34153946c8d28c83d9d3909bdd4451a23babd78a86cda09",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4",
-        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 216320, 91, 120832, Layout::kPacked, Router::kLogits, false},
+        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 217856, 89, 120832, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4-raw.cubin",
-        "b8ee4b64151781d8a35b5c3679ef2f9fe0dfaf42e6f74c187a906da860692aba",
+        "83b55561a1e1cba70f771e6d7ab9e3366aa5b4050581c7d6671081f7f82aec1c",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4_raw",
-        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 216320, 96, 120832, Layout::kRaw, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g132-u32x1024x6-d64x256x4-router.cubin",
-        "022ffd8464274a1b85820389bd0386f0b977e89b80e45ed76ea92825c710d177",
-        "monomoe_glm_5_2_tp8_t8_g132_u32x1024x6_d64x256x4_router",
-        6, {132, 32, 1024, 64, 256, 6, 4}, 8, 132, 608, 183552, 95, 129024, Layout::kPacked, Router::kWeight, false},
+        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 217856, 96, 120832, Layout::kRaw, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3.cubin",
-        "2254be714c49e067d8ca1c643883c9d3ef79355b03ceb36fd9edb4e796f0ee90",
+        "c12e5072c496e6f7a97b9381734daefeaaeef96185f598147fc4f5537bc12dba",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3",
-        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 183552, 92, 120832, Layout::kPacked, Router::kLogits, false},
+        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 185088, 89, 120832, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3-pdl.cubin",
-        "d72c226f99fee07712fa2b508350569f75ac25c1b925146c53c98e30d7da0bfd",
+        "3542b674b931e3b2305b7e97d043b18ecd05e89b4126cbbfed649ea0e3d78465",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3_pdl",
-        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 183552, 92, 120832, Layout::kPacked, Router::kLogits, true},
+        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 185088, 89, 120832, Layout::kPacked, Router::kLogits, true},
     {"glm-5.2-tp8-t8-g132-u32x2048x4-d64x256x4-pdl.cubin",
-        "6f13c4047ce9d18b4831d036d0212342f8954a3ad278cfe4bfe4ced7c44f8aeb",
+        "11c52aa24a330a042bb4c9f8289c42f142bdc403d7ebfcc0fda52dfb38e02bc2",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x4_d64x256x4_pdl",
-        6, {132, 32, 2048, 64, 256, 4, 4}, 8, 132, 608, 216320, 92, 120832, Layout::kPacked, Router::kLogits, true},
+        6, {132, 32, 2048, 64, 256, 4, 4}, 8, 132, 608, 217856, 89, 120832, Layout::kPacked, Router::kLogits, true},
     {"kimi-k2-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "c13bff7f0dc5660bf8e95a71e251e165eb93385d03ac5ec89f3939b7eedf98c6",
+        "b286683a5cc0f904c8d3545e6dc64e277c1d4c9283d3040698f2ba5d375163f9",
         "monomoe_kimi_k2_tp8_t8_g128_u32x1024x6_d56x256x3",
-        7, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 192512, 92, 130048, Layout::kPacked, Router::kLogits, false},
+        7, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 92, 130048, Layout::kPacked, Router::kLogits, false},
     {"minimax-m2-t8-g128-u192x1024x5-d64x512x4.cubin",
-        "444f9f1c4a5a5b60ad3c689b53f280a27f35527ffa77108c1b8e85ffa3d8220f",
+        "fe96ca32a8a3ba4e242aca62b38b26d554a232b0b6b470849b515cff54f3327f",
         "monomoe_minimax_m2_t8_g128_u192x1024x5_d64x512x4",
-        8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 162176, 86, 420864, Layout::kPacked, Router::kLogits, false},
-    {"minimax-m2-t8-g128-u96x1024x3-d64x512x3.cubin",
-        "c1789ee903c6a0c067276487ccf318276d3f611f53a8850851dfb6bc7d3bf32c",
-        "monomoe_minimax_m2_t8_g128_u96x1024x3_d64x512x3",
-        8, {128, 96, 1024, 64, 512, 3, 3}, 8, 128, 608, 170368, 96, 420864, Layout::kPacked, Router::kLogits, false},
+        8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 162944, 92, 420864, Layout::kPacked, Router::kLogits, false},
     {"mixtral-8x7b-fp8-tp8-t8-g128-u224x2048x3-d128x896x3.cubin",
-        "d27a60e4a48529017d333cf5139aba60c4eebd297751d974221724dc424dfd8a",
+        "6e89bb241273404858702bd6f3a4c38a13c964b829282169ec697666779452db",
         "monomoe_mixtral_8x7b_fp8_tp8_t8_g128_u224x2048x3_d128x896x3",
-        9, {128, 224, 2048, 128, 896, 3, 3}, 8, 128, 608, 171776, 94, 151552, Layout::kPacked, Router::kLogits, false},
-    {"qwen3-235b-a22b-t8-g128-u192x2048x3-d64x512x3.cubin",
-        "d403c274cbcd6717abb13f72cb4b60afb90f4449307938294ace056eb8df3864",
-        "monomoe_qwen3_235b_a22b_t8_g128_u192x2048x3_d64x512x3",
-        10, {128, 192, 2048, 64, 512, 3, 3}, 8, 128, 608, 170368, 93, 430080, Layout::kPacked, Router::kLogits, false},
+        9, {128, 224, 2048, 128, 896, 3, 3}, 8, 128, 608, 172800, 94, 151552, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-t8-g128-u96x1024x3-d64x512x3.cubin",
-        "4af7db5de538aac3201cab8e1c6ee513bda72466e2f89da44cdd8221df3b9013",
+        "b94a39746b077d05460c16694f491deb291c40cf40d0f46bd96cf8a403a6c904",
         "monomoe_qwen3_235b_a22b_t8_g128_u96x1024x3_d64x512x3",
-        10, {128, 96, 1024, 64, 512, 3, 3}, 8, 128, 608, 178560, 94, 430080, Layout::kPacked, Router::kLogits, false},
+        10, {128, 96, 1024, 64, 512, 3, 3}, 8, 128, 608, 179584, 92, 430080, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u48x1024x3-d128x768x3.cubin",
-        "4cf6aeb9e1dfb05ae9530b836a0916c6e16cc2d43c1c0f1d275a8723cfcc97e9",
+        "9333837ec3f28cd0566a3035c7ee4201c95595ad559a241b1f8dd3f59ea5892f",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u48x1024x3_d128x768x3",
-        11, {128, 48, 1024, 128, 768, 3, 3}, 8, 128, 608, 177536, 96, 233472, Layout::kPacked, Router::kLogits, false},
+        11, {128, 48, 1024, 128, 768, 3, 3}, 8, 128, 608, 178560, 92, 233472, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u96x1024x5-d64x384x4.cubin",
-        "49a5fb239c6ac23a7f42bb800826da0f35ec527217ee6535e26e96439be33bbd",
+        "ae5cd58c7197fcfe097d4121826b063b436ca204ee3db57fcb7162c367e73b42",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u96x1024x5_d64x384x4",
-        11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 171392, 86, 233472, Layout::kPacked, Router::kLogits, false},
+        11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 172416, 78, 233472, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u96x2048x3-d128x768x3.cubin",
-        "3096a628485510516b5d0e52ff00446ef6fc7074d4a00ba3cf0c467786220e87",
+        "de7360e9fb7f709c587d23058b3b6d8535b21b03a6e5693720e6ff6b633d8c02",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u96x2048x3_d128x768x3",
-        11, {128, 96, 2048, 128, 768, 3, 3}, 8, 128, 608, 169344, 92, 233472, Layout::kPacked, Router::kLogits, false},
+        11, {128, 96, 2048, 128, 768, 3, 3}, 8, 128, 608, 170368, 87, 233472, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp4-t8-g128-u48x1024x5-d64x384x4.cubin",
-        "02240e9cf959dadb5fa3531ed61b859d1753d1a33af9a95e4cb12ea32a643501",
+        "cb2e4bb54d16c5665c49c47e1c4950142fdd1f2d58e8255e2aa1d62cb413aeba",
         "monomoe_qwen3_235b_a22b_tp4_t8_g128_u48x1024x5_d64x384x4",
-        12, {128, 48, 1024, 64, 384, 5, 4}, 8, 128, 608, 173568, 78, 135168, Layout::kPacked, Router::kLogits, false},
+        12, {128, 48, 1024, 64, 384, 5, 4}, 8, 128, 608, 174592, 77, 135168, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp4-t8-g128-u48x2048x3-d64x384x3.cubin",
-        "87e196b8e731cca8f796317349a8dbebbb23d813a070692a97f6d8871b31b546",
+        "5c3c1901d6ff154f2f3c1ff21a9726bd5ee4bab8484bd6123dfa6b3ed242fbfe",
         "monomoe_qwen3_235b_a22b_tp4_t8_g128_u48x2048x3_d64x384x3",
-        12, {128, 48, 2048, 64, 384, 3, 3}, 8, 128, 608, 173568, 91, 135168, Layout::kPacked, Router::kLogits, false},
+        12, {128, 48, 2048, 64, 384, 3, 3}, 8, 128, 608, 174592, 87, 135168, Layout::kPacked, Router::kLogits, false},
     {"qwen3-30b-a3b-t8-g128-u96x1024x5-d64x384x5.cubin",
-        "3aac7250ef198ad98feda20ec1cd302fd1a8c1a4d18ede1981d87a68b096fc20",
+        "b21cd0a13a63806b6a2a600f8eba41abe306a2d13c8d60663e200284c87e551f",
         "monomoe_qwen3_30b_a3b_t8_g128_u96x1024x5_d64x384x5",
-        13, {128, 96, 1024, 64, 384, 5, 5}, 8, 128, 608, 137088, 84, 215040, Layout::kPacked, Router::kLogits, false},
+        13, {128, 96, 1024, 64, 384, 5, 5}, 8, 128, 608, 137600, 80, 215040, Layout::kPacked, Router::kLogits, false},
     {"qwen3-30b-a3b-t8-g128-u96x2048x3-d64x768x3.cubin",
-        "a3d0183e1e8476b15e19fbb172c6360df87114a6b49a698b59e44ca410efa9d9",
+        "90d0594a8889ebfd3c06971e999d2bc63c538fe3153948e824888f9128c9d4ab",
         "monomoe_qwen3_30b_a3b_t8_g128_u96x2048x3_d64x768x3",
-        13, {128, 96, 2048, 64, 768, 3, 3}, 8, 128, 608, 153472, 88, 215040, Layout::kPacked, Router::kLogits, false},
+        13, {128, 96, 2048, 64, 768, 3, 3}, 8, 128, 608, 153984, 79, 215040, Layout::kPacked, Router::kLogits, false},
     {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "44526f3d468346e835627cd8074649e5e9f975134329b2749f26d6b80e6ee9c7",
+        "35f14da02f847d90ce2e88617c99538d33d222661fbcb534fbfa6f600514887b",
         "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d128x512x3",
-        14, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130560, 72, 182272, Layout::kPacked, Router::kLogits, false},
+        14, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131072, 72, 182272, Layout::kPacked, Router::kLogits, false},
     {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d64x512x4.cubin",
-        "808e091ea99fbe5f88223ed9f64d897a8e5019712a6999cebd2cc7923a8b93ff",
+        "88b7baf4526aee83851f2db83c983c90ee5eb16d1fb391fee2c3088ffa9ac7d3",
         "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d64x512x4",
-        14, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 131584, 70, 182272, Layout::kPacked, Router::kLogits, false},
+        14, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 132096, 67, 182272, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-next-80b-a3b-t8-g132-u64x1024x4-d64x512x4.cubin",
+        "9ab3edf28ac40178447ef52aeb5c6a087e26e7120a9fb6f9c9cc275b43459f47",
+        "monomoe_qwen3_next_80b_a3b_t8_g132_u64x1024x4_d64x512x4",
+        14, {132, 64, 1024, 64, 512, 4, 4}, 8, 132, 608, 132096, 66, 182272, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-bf16-t8-g128-u128x1024x4-d64x512x3.cubin",
+        "88d194814f674b3a84582e149e8acc13ad27b82d16ae0d5ab99e43036384bdea",
+        "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x4_d64x512x3",
+        15, {128, 128, 1024, 64, 512, 4, 3}, 8, 128, 608, 202880, 83, 262144, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-bf16-t8-g128-u128x1024x5-d64x512x4.cubin",
-        "2d90b3ac16dc3204e64644c119876c5d9dca9e62ed97cee5c7507f35977fc6dc",
+        "d81c19e807c8f63f995e05d081ce3f7d9bfee1811d036093c32ac49bc62bd354",
         "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x5_d64x512x4",
-        15, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 226688, 96, 262144, Layout::kPacked, Router::kLogits, false},
+        15, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 227456, 83, 262144, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t16-g132-u64x1024x3-d64x512x4.cubin",
-        "d4bee7dbc6f128db816a6a713fadd2318a292e382bdad120389e0318510549e1",
+        "20914ce8c82f6119316872087e1c894c56eed96314a494b33c72e8c23b39bd9d",
         "monomoe_qwen3_5_122b_t16_g132_u64x1024x3_d64x512x4",
-        16, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 208384, 96, 579584, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t32-g132-u128x1024x3-d64x512x2.cubin",
-        "44fd5d20930bf245aa1d4930ade7553efabfccfcb03caeb6dca31e99843922c1",
-        "monomoe_qwen3_5_122b_t32_g132_u128x1024x3_d64x512x2",
-        16, {132, 128, 1024, 64, 512, 3, 2}, 32, 132, 608, 232192, 96, 1159168, Layout::kPacked, Router::kLogits, false},
+        16, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 209152, 92, 579584, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t32-g132-u128x1024x4-d96x512x4.cubin",
+        "86026b91ff0042eaecffbbbb742f69e96d2af9176ce7762649079e1140db2886",
+        "monomoe_qwen3_5_122b_t32_g132_u128x1024x4_d96x512x4",
+        16, {132, 128, 1024, 96, 512, 4, 4}, 32, 132, 608, 225792, 88, 1159168, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4.cubin",
-        "409de52a45d110e4d0450592d5bf2f5e0b3c6c03ec341294042801d1f8d4b778",
+        "7d6e49a3737a2a1f1e1c2c0c17dec0fdaa1ce3b54b8ae49754be455f52640125",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 171904, 96, 289792, Layout::kPacked, Router::kLogits, false},
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172672, 86, 289792, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-pdl.cubin",
-        "91f7dc83aaea09ada5809ab2c4a49d8cd9d2cb8a1dc8e0bd5fdaf2719d2c5c92",
+        "1cad9579d61690df6807d93f63c70799f6cfa1140f979f6a300c364f27186143",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_pdl",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 171904, 96, 289792, Layout::kPacked, Router::kLogits, true},
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172672, 86, 289792, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-router.cubin",
-        "6f91bd6d4740d6e7731bb53a2a4aae6f3c1a1648eff392ffff895e417e22b7ba",
+        "fd176e07d6ae04f23f1f6fca42fb651ed2b7f4c36f58999bc9b0cc383c944187",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_router",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 171904, 96, 297984, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-122b-t8-g128-u128x1024x8-d64x512x5.cubin",
-        "4224c84abbac879311c650dda61e2b5adef02976f2189e19d387ed925a969c2d",
-        "monomoe_qwen3_5_122b_t8_g128_u128x1024x8_d64x512x5",
-        16, {128, 128, 1024, 64, 512, 8, 5}, 8, 128, 608, 204800, 96, 289792, Layout::kPacked, Router::kLogits, false},
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172672, 92, 297984, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-122b-t8-g128-u128x3072x2-d64x1024x2-raw.cubin",
-        "142276c6ac5ca92531ed0920745ff34f1960feba7fe8af1e43929eab068fad9a",
+        "b445429664b2bedb9f5b63fff4c5470f677dd90eef9414e5e19dee41fec1daa9",
         "monomoe_qwen3_5_122b_t8_g128_u128x3072x2_d64x1024x2_raw",
-        16, {128, 128, 3072, 64, 1024, 2, 2}, 8, 128, 608, 176000, 96, 289792, Layout::kRaw, Router::kLogits, false},
-    {"qwen3.5-35b-bf16-t8-g128-u32x512x4-d128x512x4.cubin",
-        "23ac603cf79d8d12664ecc2465a7414a90416269d5e40e8adb7bcd02704e6224",
-        "monomoe_qwen3_5_35b_bf16_t8_g128_u32x512x4_d128x512x4",
-        17, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 175488, 85, 131072, Layout::kPacked, Router::kLogits, false},
+        16, {128, 128, 3072, 64, 1024, 2, 2}, 8, 128, 608, 176768, 96, 289792, Layout::kRaw, Router::kLogits, false},
+    {"qwen3.5-122b-t8-g128-u64x1024x3-d64x512x3.cubin",
+        "888ca80765f074fa5b9f8f27ae54bc03b5ac026718c91dfb57c7955d8c646f46",
+        "monomoe_qwen3_5_122b_t8_g128_u64x1024x3_d64x512x3",
+        16, {128, 64, 1024, 64, 512, 3, 3}, 8, 128, 608, 180864, 91, 289792, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t8-g128-u64x1024x3-d64x512x4.cubin",
+        "634bf5c32048ef99786a7ba0d4160f4ee16f7bf6745003c5dc410682cfad031d",
+        "monomoe_qwen3_5_122b_t8_g128_u64x1024x3_d64x512x4",
+        16, {128, 64, 1024, 64, 512, 3, 4}, 8, 128, 608, 180864, 91, 289792, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t8-g132-u128x1024x5-d64x512x3.cubin",
+        "9601c3721d817dc2faafe96a18bfe7969a57da39b58172bfdf5ee16d24dd3aa2",
+        "monomoe_qwen3_5_122b_t8_g132_u128x1024x5_d64x512x3",
+        16, {132, 128, 1024, 64, 512, 5, 3}, 8, 132, 608, 156288, 86, 289792, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x4-d64x512x4.cubin",
-        "61c73cbb4e7c6229c1c779848be2fd666a8925d1bd38f263bc52d5983a45e84c",
+        "d68c8915464f9d3d4ca41445c6e64d63fdad64e3a0ff2eb33d2be66eef33077b",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x4_d64x512x4",
-        17, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 176512, 86, 131072, Layout::kPacked, Router::kLogits, false},
+        17, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 177024, 86, 131072, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x5-d64x512x6.cubin",
-        "9bd0b10b7df8bdadac6b8878521a7696947e40df657da94b7f47cbd32e6b3eea",
+        "71d6deeae35269b8ca8ee84c2ed5731c02d0be93975844cd4c47181ec2c1c5d0",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x5_d64x512x6",
-        17, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 209280, 86, 131072, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t16-g132-u64x1024x5-d64x512x5.cubin",
-        "97486a65807d5833958865fff066afc99060e494084c60a1e1a348d09f5d55a5",
-        "monomoe_qwen3_5_35b_t16_g132_u64x1024x5_d64x512x5",
-        18, {132, 64, 1024, 64, 512, 5, 5}, 16, 132, 608, 167040, 75, 299008, Layout::kPacked, Router::kLogits, false},
+        17, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 209792, 86, 131072, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t16-g132-u32x512x4-d64x512x5.cubin",
+        "360200f4c1d45b5fa6960bd52780ebec8a6dd7682c865217482f47fc4cc01356",
+        "monomoe_qwen3_5_35b_t16_g132_u32x512x4_d64x512x5",
+        18, {132, 32, 512, 64, 512, 4, 5}, 16, 132, 608, 168064, 71, 299008, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t32-g132-u32x512x5-d64x512x6.cubin",
-        "c6351fbea3fdb61427e2188286f05d69136ab578b387726ab180fb8f4262d427",
+        "f038f6d508c4be19662c9da599e6cbbf0b130b20c9bbabdcc511b8139fb575b5",
         "monomoe_qwen3_5_35b_t32_g132_u32x512x5_d64x512x6",
-        18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 230272, 80, 598016, Layout::kPacked, Router::kLogits, false},
+        18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 231296, 81, 598016, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4-pdl.cubin",
-        "3449a35cb9d9629731595a7a0db32a59b9ea13f533d503cfb4610e038df7459b",
+        "037e652e22018e8eed0f8eec1cece452039f8f2b0d0068cf0f95783a89c82e88",
         "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_pdl",
-        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 130304, 70, 149504, Layout::kPacked, Router::kLogits, true},
-    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "2c7dd3db4ff0ec51637e795e46298e9eb5ceb2f1d8d1b6920a7e60d99012f045",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
-        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 72, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 131328, 67, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-pdl.cubin",
-        "57c7367882c0aab195a5a589602e48fcab817868133139d4839ab02eb68022e9",
+        "d1717f0492478103875cdd60e0b358589d418dfc0462f046776416d13aac7ac0",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_pdl",
-        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 72, 149504, Layout::kPacked, Router::kLogits, true},
-    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-raw.cubin",
-        "3081b5c3d522bc5915da4ee1a06d73adb4f6767341f50f0e4f32434bb3e3917e",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_raw",
-        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 80, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130816, 67, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-router.cubin",
-        "73f05bfc2e579fe7a13dc7d401b447eaea8b33bdf72715b3cf505186f0ca6b42",
+        "e329d1d1ce438318dc69d177e52f0ccb52e62d41d1386545050ce235ddeaa486",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_router",
-        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130304, 80, 157696, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-raw.cubin",
-        "c4add6fae06744c25473d814e300960e0b2abcec35933403bc8a1a707217d9b1",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_raw",
-        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 80, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130816, 72, 157696, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4.cubin",
+        "29b644c6e59f7def74e31f42871b8b9506232a110e8a25a0029d8a6bac62f8ee",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4",
+        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130816, 67, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-router.cubin",
-        "fdd3851f8b707efeab530f648ccdc0d0d5d27aa6ab06635851d6ca5a2d85821b",
+        "f616f4ef9fe1924a0d56e0e8bfcbf1164f0de6d896aee3c3fe76c14da5adfde7",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_router",
-        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130304, 80, 157696, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x5-d128x512x4.cubin",
-        "abcdf59ba7b7b396af4546dc81a3b8af506f4ca9286c0f4a582e78102073f721",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d128x512x4",
-        18, {128, 64, 1024, 128, 512, 5, 4}, 8, 128, 608, 146688, 72, 149504, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x6.cubin",
-        "58d949e0ee7eb3cb573d89e93d3309fac8328e17682a61fa818c731c85ec95bd",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x6",
-        18, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 164096, 70, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130816, 72, 157696, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3.cubin",
+        "81af9e196b2a73fe6629529f1eb3996f03a630ef42129883964827132b4127a0",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3",
+        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 66, 149504, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3-pdl.cubin",
+        "d2617128f6cf99927dddfde2947221e058afa165cbd03f4a7e817c8ac7c09000",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3_pdl",
+        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 66, 149504, Layout::kPacked, Router::kLogits, true},
+    {"qwen3.5-35b-t8-g128-u64x2048x2-d128x512x4-raw.cubin",
+        "209f3b86a9e2e367f825fc9caf64a1ec690f2c33ff7b1a7498133b9f97966ef6",
+        "monomoe_qwen3_5_35b_t8_g128_u64x2048x2_d128x512x4_raw",
+        18, {128, 64, 2048, 128, 512, 2, 4}, 8, 128, 608, 130816, 96, 149504, Layout::kRaw, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x2048x2-d64x512x4-raw.cubin",
+        "f2c9ce3c786fdfea1ac2389f9605964c355aa375ecb53aa0ecf5e865c44500d6",
+        "monomoe_qwen3_5_35b_t8_g128_u64x2048x2_d64x512x4_raw",
+        18, {128, 64, 2048, 64, 512, 2, 4}, 8, 128, 608, 131840, 96, 149504, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x2048x3-d128x512x5-raw.cubin",
-        "d62abb9c7d6030c240af6e3c2ead906ae1a9fb6d71dec1a3251fdc059d8cab8f",
+        "2c9c387d7cc821571674bb03c9e5f4310248a6b0db9283c4f82f5393c1ad6cca",
         "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d128x512x5_raw",
-        18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163072, 96, 149504, Layout::kRaw, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g128-u64x2048x3-d64x512x5-raw.cubin",
-        "b7e9e236911bb5cf871a296327cfc0e7ee29ecca03022b1f37ccc2e5c3311ee6",
-        "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d64x512x5_raw",
-        18, {128, 64, 2048, 64, 512, 3, 5}, 8, 128, 608, 164096, 96, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163584, 96, 149504, Layout::kRaw, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g132-u64x1024x4-d64x512x4.cubin",
+        "cb0467bfbd8a6ad029654e38427f7a341e692771e5a0bf843570a9e3b494fb7a",
+        "monomoe_qwen3_5_35b_t8_g132_u64x1024x4_d64x512x4",
+        18, {132, 64, 1024, 64, 512, 4, 4}, 8, 132, 608, 131840, 65, 149504, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g132-u64x2048x3-d64x512x5-raw.cubin",
+        "3de626b16b483721c9ede6a102a4c98d3ab12d01e142cb5532c3fd3a5d595461",
+        "monomoe_qwen3_5_35b_t8_g132_u64x2048x3_d64x512x5_raw",
+        18, {132, 64, 2048, 64, 512, 3, 5}, 8, 132, 608, 164608, 96, 149504, Layout::kRaw, Router::kLogits, false},
     {"toy-t8-g128-u4x256x3-d16x128x4.cubin",
-        "9e172f228420503fb28cec517af3e418af5ed8e8a7eee6f073c5ee5b28e9bef2",
+        "4ef8de00d07421ae7bcee765c4a0e08d75aba26120cb161ce87d4c406f64c5eb",
         "monomoe_toy_t8_g128_u4x256x3_d16x128x4",
-        19, {128, 4, 256, 16, 128, 3, 4}, 8, 128, 608, 89472, 86, 67840, Layout::kPacked, Router::kLogits, false},
+        19, {128, 4, 256, 16, 128, 3, 4}, 8, 128, 608, 89728, 86, 67840, Layout::kPacked, Router::kLogits, false},
 };
 
 // Sorted by model, then by variant, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {0, 1, 8, 10.808},  // deepseek-v3-tp16, packed weights
-    {1, 2, 8, 15.895},  // deepseek-v3-tp16, packed weights
-    {0, 4, 8, 25.414},  // deepseek-v3-tp16, packed weights
-    {1, 8, 8, 43.381},  // deepseek-v3-tp16, packed weights
-    {2, 1, 8, 15.069},  // deepseek-v3-tp8, packed weights
-    {2, 2, 8, 24.139},  // deepseek-v3-tp8, packed weights
-    {2, 4, 8, 42.244},  // deepseek-v3-tp8, packed weights
-    {2, 8, 8, 74.129},  // deepseek-v3-tp8, packed weights
-    {8, 1, 8, 15.079},  // deepseek-v3.1-tp8, packed weights
-    {10, 2, 8, 24.261},  // deepseek-v3.1-tp8, packed weights
-    {10, 4, 8, 42.389},  // deepseek-v3.1-tp8, packed weights
-    {10, 8, 8, 74.431},  // deepseek-v3.1-tp8, packed weights
-    {5, 16, 16, 136.239},  // deepseek-v3.1-tp8, packed weights
-    {6, 32, 32, 236.274},  // deepseek-v3.1-tp8, packed weights
-    {9, 1, 8, 14.314},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {12, 2, 8, 23.626},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {12, 4, 8, 42.288},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {12, 8, 8, 74.813},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 1, 8, 22.488},  // deepseek-v3.1-tp8, packed weights, router inside
-    {11, 2, 8, 32.562},  // deepseek-v3.1-tp8, packed weights, router inside
-    {11, 4, 8, 50.904},  // deepseek-v3.1-tp8, packed weights, router inside
-    {11, 8, 8, 84.036},  // deepseek-v3.1-tp8, packed weights, router inside
-    {7, 1, 8, 15.771},  // deepseek-v3.1-tp8, raw weights
-    {13, 2, 8, 24.94},  // deepseek-v3.1-tp8, raw weights
-    {14, 4, 8, 43.716},  // deepseek-v3.1-tp8, raw weights
-    {14, 8, 8, 76.316},  // deepseek-v3.1-tp8, raw weights
-    {4, 1, 8, 15.325},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 2, 8, 24.243},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 4, 8, 43.371},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 8, 8, 77.434},  // deepseek-v3.1-tp8-bf16, packed weights
-    {15, 1, 8, 34.099},  // glm-4.5-air, packed weights
-    {15, 2, 8, 63.271},  // glm-4.5-air, packed weights
-    {15, 4, 8, 114.967},  // glm-4.5-air, packed weights
-    {15, 8, 8, 200.293},  // glm-4.5-air, packed weights
-    {28, 1, 8, 13.394},  // glm-5.2-tp8, packed weights
-    {25, 2, 8, 21.082},  // glm-5.2-tp8, packed weights
-    {25, 4, 8, 36.712},  // glm-5.2-tp8, packed weights
-    {28, 8, 8, 64.57},  // glm-5.2-tp8, packed weights
-    {19, 16, 16, 115.764},  // glm-5.2-tp8, packed weights
-    {20, 32, 32, 194.397},  // glm-5.2-tp8, packed weights
-    {29, 1, 8, 12.605},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {30, 2, 8, 20.378},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {21, 4, 8, 36.336},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {29, 8, 8, 64.703},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {27, 1, 8, 20.34},  // glm-5.2-tp8, packed weights, router inside
-    {27, 2, 8, 28.73},  // glm-5.2-tp8, packed weights, router inside
-    {27, 4, 8, 44.796},  // glm-5.2-tp8, packed weights, router inside
-    {27, 8, 8, 73.081},  // glm-5.2-tp8, packed weights, router inside
-    {22, 1, 8, 13.883},  // glm-5.2-tp8, raw weights
-    {23, 2, 8, 21.836},  // glm-5.2-tp8, raw weights
-    {26, 4, 8, 37.509},  // glm-5.2-tp8, raw weights
-    {24, 8, 8, 65.422},  // glm-5.2-tp8, raw weights
-    {16, 1, 8, 13.427},  // glm-5.2-tp8-bf16, packed weights
-    {17, 2, 8, 21.589},  // glm-5.2-tp8-bf16, packed weights
-    {17, 4, 8, 37.879},  // glm-5.2-tp8-bf16, packed weights
-    {18, 8, 8, 66.649},  // glm-5.2-tp8-bf16, packed weights
-    {31, 1, 8, 14.758},  // kimi-k2-tp8, packed weights
-    {31, 2, 8, 24.129},  // kimi-k2-tp8, packed weights
-    {31, 4, 8, 42.336},  // kimi-k2-tp8, packed weights
-    {31, 8, 8, 76.374},  // kimi-k2-tp8, packed weights
-    {33, 1, 8, 29.193},  // minimax-m2, packed weights
-    {33, 2, 8, 52.904},  // minimax-m2, packed weights
-    {33, 4, 8, 99.149},  // minimax-m2, packed weights
-    {32, 8, 8, 180.547},  // minimax-m2, packed weights
-    {34, 1, 8, 15.514},  // mixtral-8x7b-fp8-tp8, packed weights
-    {34, 2, 8, 22.248},  // mixtral-8x7b-fp8-tp8, packed weights
-    {34, 4, 8, 31.968},  // mixtral-8x7b-fp8-tp8, packed weights
-    {34, 8, 8, 40.592},  // mixtral-8x7b-fp8-tp8, packed weights
-    {35, 1, 8, 36.503},  // qwen3-235b-a22b, packed weights
-    {36, 2, 8, 67.715},  // qwen3-235b-a22b, packed weights
-    {36, 4, 8, 123.392},  // qwen3-235b-a22b, packed weights
-    {36, 8, 8, 214.922},  // qwen3-235b-a22b, packed weights
-    {38, 1, 8, 20.541},  // qwen3-235b-a22b-tp2, packed weights
-    {37, 2, 8, 36.407},  // qwen3-235b-a22b-tp2, packed weights
-    {39, 4, 8, 64.427},  // qwen3-235b-a22b-tp2, packed weights
-    {37, 8, 8, 110.748},  // qwen3-235b-a22b-tp2, packed weights
-    {41, 1, 8, 12.819},  // qwen3-235b-a22b-tp4, packed weights
-    {41, 2, 8, 20.669},  // qwen3-235b-a22b-tp4, packed weights
-    {40, 4, 8, 34.79},  // qwen3-235b-a22b-tp4, packed weights
-    {40, 8, 8, 58.144},  // qwen3-235b-a22b-tp4, packed weights
-    {42, 1, 8, 12.826},  // qwen3-30b-a3b, packed weights
-    {43, 2, 8, 21.05},  // qwen3-30b-a3b, packed weights
-    {43, 4, 8, 35.421},  // qwen3-30b-a3b, packed weights
-    {43, 8, 8, 58.651},  // qwen3-30b-a3b, packed weights
-    {45, 1, 8, 11.371},  // qwen3-next-80b-a3b, packed weights
-    {44, 2, 8, 18.399},  // qwen3-next-80b-a3b, packed weights
-    {45, 4, 8, 31.34},  // qwen3-next-80b-a3b, packed weights
-    {45, 8, 8, 56.674},  // qwen3-next-80b-a3b, packed weights
-    {49, 1, 8, 20.502},  // qwen3.5-122b, packed weights
-    {52, 2, 8, 36.354},  // qwen3.5-122b, packed weights
-    {52, 4, 8, 67.087},  // qwen3.5-122b, packed weights
-    {52, 8, 8, 121.63},  // qwen3.5-122b, packed weights
-    {47, 16, 16, 220.107},  // qwen3.5-122b, packed weights
-    {48, 32, 32, 393.625},  // qwen3.5-122b, packed weights
-    {50, 1, 8, 19.706},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {50, 2, 8, 35.607},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {50, 4, 8, 66.365},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {50, 8, 8, 121.295},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {51, 1, 8, 28.177},  // qwen3.5-122b, packed weights, router inside
-    {51, 2, 8, 43.742},  // qwen3.5-122b, packed weights, router inside
-    {51, 4, 8, 75.843},  // qwen3.5-122b, packed weights, router inside
-    {51, 8, 8, 130.832},  // qwen3.5-122b, packed weights, router inside
-    {53, 1, 8, 21.593},  // qwen3.5-122b, raw weights
-    {53, 2, 8, 37.568},  // qwen3.5-122b, raw weights
-    {53, 4, 8, 68.704},  // qwen3.5-122b, raw weights
-    {53, 8, 8, 124.362},  // qwen3.5-122b, raw weights
-    {46, 1, 8, 20.976},  // qwen3.5-122b-bf16, packed weights
-    {46, 2, 8, 36.756},  // qwen3.5-122b-bf16, packed weights
-    {46, 4, 8, 67.708},  // qwen3.5-122b-bf16, packed weights
-    {46, 8, 8, 123.987},  // qwen3.5-122b-bf16, packed weights
-    {60, 1, 8, 9.691},  // qwen3.5-35b, packed weights
-    {66, 2, 8, 15.079},  // qwen3.5-35b, packed weights
-    {66, 4, 8, 25.227},  // qwen3.5-35b, packed weights
-    {67, 8, 8, 43.721},  // qwen3.5-35b, packed weights
-    {57, 16, 16, 77.566},  // qwen3.5-35b, packed weights
-    {58, 32, 32, 127.498},  // qwen3.5-35b, packed weights
-    {61, 1, 8, 9.043},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {61, 2, 8, 14.384},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {59, 4, 8, 24.655},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {59, 8, 8, 43.124},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {63, 1, 8, 14.276},  // qwen3.5-35b, packed weights, router inside
-    {65, 2, 8, 20.34},  // qwen3.5-35b, packed weights, router inside
-    {65, 4, 8, 30.95},  // qwen3.5-35b, packed weights, router inside
-    {65, 8, 8, 50.789},  // qwen3.5-35b, packed weights, router inside
-    {62, 1, 8, 10.021},  // qwen3.5-35b, raw weights
-    {64, 2, 8, 15.405},  // qwen3.5-35b, raw weights
-    {68, 4, 8, 26.302},  // qwen3.5-35b, raw weights
-    {69, 8, 8, 45.522},  // qwen3.5-35b, raw weights
-    {55, 1, 8, 9.651},  // qwen3.5-35b-bf16, packed weights
-    {55, 2, 8, 15.199},  // qwen3.5-35b-bf16, packed weights
-    {54, 4, 8, 25.795},  // qwen3.5-35b-bf16, packed weights
-    {56, 8, 8, 44.161},  // qwen3.5-35b-bf16, packed weights
-    {70, 1, 8, 7.122},  // toy, packed weights
-    {70, 2, 8, 7.213},  // toy, packed weights
-    {70, 4, 8, 7.425},  // toy, packed weights
-    {70, 8, 8, 7.652},  // toy, packed weights
+    {1, 1, 8, 10.833},  // deepseek-v3-tp16, packed weights
+    {1, 2, 8, 15.624},  // deepseek-v3-tp16, packed weights
+    {0, 4, 8, 25.34},  // deepseek-v3-tp16, packed weights
+    {1, 8, 8, 43.156},  // deepseek-v3-tp16, packed weights
+    {2, 1, 8, 14.959},  // deepseek-v3-tp8, packed weights
+    {2, 2, 8, 24.124},  // deepseek-v3-tp8, packed weights
+    {2, 4, 8, 42.65},  // deepseek-v3-tp8, packed weights
+    {2, 8, 8, 74.887},  // deepseek-v3-tp8, packed weights
+    {7, 1, 8, 14.726},  // deepseek-v3.1-tp8, packed weights
+    {9, 2, 8, 24.101},  // deepseek-v3.1-tp8, packed weights
+    {9, 4, 8, 42.636},  // deepseek-v3.1-tp8, packed weights
+    {9, 8, 8, 75.394},  // deepseek-v3.1-tp8, packed weights
+    {4, 16, 16, 136.516},  // deepseek-v3.1-tp8, packed weights
+    {5, 32, 32, 233.679},  // deepseek-v3.1-tp8, packed weights
+    {8, 1, 8, 14.209},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 2, 8, 23.76},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 4, 8, 42.844},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {11, 8, 8, 75.881},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {10, 1, 8, 22.281},  // deepseek-v3.1-tp8, packed weights, router inside
+    {10, 2, 8, 32.078},  // deepseek-v3.1-tp8, packed weights, router inside
+    {10, 4, 8, 50.889},  // deepseek-v3.1-tp8, packed weights, router inside
+    {10, 8, 8, 85.121},  // deepseek-v3.1-tp8, packed weights, router inside
+    {6, 1, 8, 15.641},  // deepseek-v3.1-tp8, raw weights
+    {6, 2, 8, 24.729},  // deepseek-v3.1-tp8, raw weights
+    {13, 4, 8, 43.907},  // deepseek-v3.1-tp8, raw weights
+    {12, 8, 8, 76.424},  // deepseek-v3.1-tp8, raw weights
+    {3, 1, 8, 14.846},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 2, 8, 24.373},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 4, 8, 43.853},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 8, 8, 78.165},  // deepseek-v3.1-tp8-bf16, packed weights
+    {15, 1, 8, 34.819},  // glm-4.5-air, packed weights
+    {14, 2, 8, 64.222},  // glm-4.5-air, packed weights
+    {15, 4, 8, 117.228},  // glm-4.5-air, packed weights
+    {15, 8, 8, 205.31},  // glm-4.5-air, packed weights
+    {23, 1, 8, 13.147},  // glm-5.2-tp8, packed weights
+    {23, 2, 8, 21.278},  // glm-5.2-tp8, packed weights
+    {26, 4, 8, 37.09},  // glm-5.2-tp8, packed weights
+    {24, 8, 8, 65.782},  // glm-5.2-tp8, packed weights
+    {19, 16, 16, 116.805},  // glm-5.2-tp8, packed weights
+    {20, 32, 32, 193.084},  // glm-5.2-tp8, packed weights
+    {28, 1, 8, 12.405},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {27, 2, 8, 20.495},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {27, 4, 8, 36.629},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {27, 8, 8, 65.36},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {21, 1, 8, 20.934},  // glm-5.2-tp8, packed weights, router inside
+    {21, 2, 8, 28.706},  // glm-5.2-tp8, packed weights, router inside
+    {21, 4, 8, 45.867},  // glm-5.2-tp8, packed weights, router inside
+    {21, 8, 8, 75.439},  // glm-5.2-tp8, packed weights, router inside
+    {22, 1, 8, 13.688},  // glm-5.2-tp8, raw weights
+    {22, 2, 8, 21.899},  // glm-5.2-tp8, raw weights
+    {25, 4, 8, 37.793},  // glm-5.2-tp8, raw weights
+    {25, 8, 8, 65.912},  // glm-5.2-tp8, raw weights
+    {17, 1, 8, 13.402},  // glm-5.2-tp8-bf16, packed weights
+    {16, 2, 8, 21.585},  // glm-5.2-tp8-bf16, packed weights
+    {17, 4, 8, 37.751},  // glm-5.2-tp8-bf16, packed weights
+    {18, 8, 8, 66.926},  // glm-5.2-tp8-bf16, packed weights
+    {29, 1, 8, 14.666},  // kimi-k2-tp8, packed weights
+    {29, 2, 8, 24.183},  // kimi-k2-tp8, packed weights
+    {29, 4, 8, 42.972},  // kimi-k2-tp8, packed weights
+    {29, 8, 8, 77.488},  // kimi-k2-tp8, packed weights
+    {30, 1, 8, 29.066},  // minimax-m2, packed weights
+    {30, 2, 8, 53.584},  // minimax-m2, packed weights
+    {30, 4, 8, 100.864},  // minimax-m2, packed weights
+    {30, 8, 8, 185.072},  // minimax-m2, packed weights
+    {31, 1, 8, 15.036},  // mixtral-8x7b-fp8-tp8, packed weights
+    {31, 2, 8, 21.39},  // mixtral-8x7b-fp8-tp8, packed weights
+    {31, 4, 8, 32.011},  // mixtral-8x7b-fp8-tp8, packed weights
+    {31, 8, 8, 39.404},  // mixtral-8x7b-fp8-tp8, packed weights
+    {32, 1, 8, 36.9},  // qwen3-235b-a22b, packed weights
+    {32, 2, 8, 68.919},  // qwen3-235b-a22b, packed weights
+    {32, 4, 8, 125.531},  // qwen3-235b-a22b, packed weights
+    {32, 8, 8, 219.005},  // qwen3-235b-a22b, packed weights
+    {35, 1, 8, 21.037},  // qwen3-235b-a22b-tp2, packed weights
+    {35, 2, 8, 36.727},  // qwen3-235b-a22b-tp2, packed weights
+    {34, 4, 8, 65.688},  // qwen3-235b-a22b-tp2, packed weights
+    {33, 8, 8, 113.261},  // qwen3-235b-a22b-tp2, packed weights
+    {36, 1, 8, 12.792},  // qwen3-235b-a22b-tp4, packed weights
+    {37, 2, 8, 20.907},  // qwen3-235b-a22b-tp4, packed weights
+    {36, 4, 8, 35.057},  // qwen3-235b-a22b-tp4, packed weights
+    {36, 8, 8, 58.965},  // qwen3-235b-a22b-tp4, packed weights
+    {38, 1, 8, 12.81},  // qwen3-30b-a3b, packed weights
+    {39, 2, 8, 20.603},  // qwen3-30b-a3b, packed weights
+    {39, 4, 8, 35.109},  // qwen3-30b-a3b, packed weights
+    {39, 8, 8, 59.052},  // qwen3-30b-a3b, packed weights
+    {40, 1, 8, 11.21},  // qwen3-next-80b-a3b, packed weights
+    {41, 2, 8, 18.046},  // qwen3-next-80b-a3b, packed weights
+    {42, 4, 8, 31.227},  // qwen3-next-80b-a3b, packed weights
+    {42, 8, 8, 57.102},  // qwen3-next-80b-a3b, packed weights
+    {47, 1, 8, 20.63},  // qwen3.5-122b, packed weights
+    {53, 2, 8, 37.166},  // qwen3.5-122b, packed weights
+    {51, 4, 8, 68.594},  // qwen3.5-122b, packed weights
+    {52, 8, 8, 125.019},  // qwen3.5-122b, packed weights
+    {45, 16, 16, 224.578},  // qwen3.5-122b, packed weights
+    {46, 32, 32, 401.936},  // qwen3.5-122b, packed weights
+    {48, 1, 8, 20.006},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {48, 2, 8, 36.127},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {48, 4, 8, 67.495},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {48, 8, 8, 123.733},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {49, 1, 8, 26.387},  // qwen3.5-122b, packed weights, router inside
+    {49, 2, 8, 42.324},  // qwen3.5-122b, packed weights, router inside
+    {49, 4, 8, 74.7},  // qwen3.5-122b, packed weights, router inside
+    {49, 8, 8, 130.928},  // qwen3.5-122b, packed weights, router inside
+    {50, 1, 8, 21.965},  // qwen3.5-122b, raw weights
+    {50, 2, 8, 38.245},  // qwen3.5-122b, raw weights
+    {50, 4, 8, 69.779},  // qwen3.5-122b, raw weights
+    {50, 8, 8, 126.468},  // qwen3.5-122b, raw weights
+    {43, 1, 8, 21.303},  // qwen3.5-122b-bf16, packed weights
+    {44, 2, 8, 37.333},  // qwen3.5-122b-bf16, packed weights
+    {44, 4, 8, 68.817},  // qwen3.5-122b-bf16, packed weights
+    {44, 8, 8, 127.256},  // qwen3.5-122b-bf16, packed weights
+    {63, 1, 8, 9.607},  // qwen3.5-35b, packed weights
+    {61, 2, 8, 14.859},  // qwen3.5-35b, packed weights
+    {61, 4, 8, 25.44},  // qwen3.5-35b, packed weights
+    {68, 8, 8, 45.283},  // qwen3.5-35b, packed weights
+    {56, 16, 16, 79.121},  // qwen3.5-35b, packed weights
+    {57, 32, 32, 131.944},  // qwen3.5-35b, packed weights
+    {64, 1, 8, 8.779},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {59, 2, 8, 14.442},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {58, 4, 8, 24.794},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {58, 8, 8, 43.695},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {60, 1, 8, 13.632},  // qwen3.5-35b, packed weights, router inside
+    {62, 2, 8, 19.769},  // qwen3.5-35b, packed weights, router inside
+    {62, 4, 8, 30.867},  // qwen3.5-35b, packed weights, router inside
+    {62, 8, 8, 51.076},  // qwen3.5-35b, packed weights, router inside
+    {66, 1, 8, 10.024},  // qwen3.5-35b, raw weights
+    {65, 2, 8, 15.351},  // qwen3.5-35b, raw weights
+    {67, 4, 8, 26.391},  // qwen3.5-35b, raw weights
+    {69, 8, 8, 45.599},  // qwen3.5-35b, raw weights
+    {54, 1, 8, 9.593},  // qwen3.5-35b-bf16, packed weights
+    {54, 2, 8, 14.869},  // qwen3.5-35b-bf16, packed weights
+    {55, 4, 8, 25.373},  // qwen3.5-35b-bf16, packed weights
+    {55, 8, 8, 44.056},  // qwen3.5-35b-bf16, packed weights
+    {70, 1, 8, 7.157},  // toy, packed weights
+    {70, 2, 8, 7.191},  // toy, packed weights
+    {70, 4, 8, 7.335},  // toy, packed weights
+    {70, 8, 8, 7.584},  // toy, packed weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }
