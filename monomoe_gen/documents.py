@@ -40,6 +40,8 @@ _LIFETIMES = {
     "down: sums of the output, after the last unit",
     "x_scale": "with `x`",
     "h_scale": "with `h`: h scale x weight scale x routing weight",
+    "up_scale": "scales of w13 for each MMA warp's column blocks, from request to the last read; "
+    "units in turn",
     "active": "written by the producer warp (and one epilogue warp), read to the end",
     "peer_sums": "with a pair of down groups: the output stripe as the other CTA summed it, "
     "written once",

@@ -224,12 +224,22 @@ class Geometry:
         return self.tiles_up * self.schedule.k_up // SCALE_BLOCK
 
     @property
+    def one_column_up(self) -> bool:
+        """Whether a warp's blocks of an up stage, if several, are all of one column block."""
+        columns = self.schedule.k_up // SCALE_BLOCK
+        return (
+            MMA_WARPS % columns == 0 and columns != MMA_WARPS and self.stage_blocks_up > MMA_WARPS
+        )
+
+    @property
     def unit_columns(self) -> int:
         """Column blocks of a unit whose scales an MMA warp keeps.
 
         Each counts once where all tiles of the warp meet the same, else once for every block.
         """
         columns = self.schedule.k_up // SCALE_BLOCK
+        if self.one_column_up:
+            return self.stages_per_unit_up
         blocks = columns if columns % MMA_WARPS == 0 else self.stage_blocks_up
         return self.stages_per_unit_up * -(-blocks // MMA_WARPS)
 

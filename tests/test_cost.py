@@ -120,7 +120,7 @@ def test_the_rank_correlation_is_none_where_there_is_none() -> None:
 
 
 FITTED_UNTIL = "2026-11-29T20"  # later records are of a kernel that hands its input over
-PRESENT_SINCE = "2026-11-30T20:10"  # of kernels whose down groups are paired
+PRESENT_SINCE = "2026-11-30T23:30"  # of kernels whose scales come by asynchronous copies
 RAW_FITTED_UNTIL = "2026-11-30T15"
 
 

@@ -94,8 +94,8 @@ def test_the_published_schedules(model: str, broken: list[str]) -> None:
 
 
 def test_what_glm_lacks() -> None:
-    """The numbers that the text gives: 5888 bytes too many, less than one unit's partial sums."""
+    """The numbers that the text gives: 12032 bytes too many, less than one unit's partial sums."""
     geometry = Geometry(load_shape("glm-5.2-tp8"), Schedule.from_dict(PUBLISHED["glm-5.2-tp8"]), 8)
     excess = geometry.shared_bytes - KNOWN[DEFAULT].shared_per_block
-    assert excess == 5888 < geometry.shared_fields()["partials"] // 2
+    assert excess == 12032 < geometry.shared_fields()["partials"] // 2
     assert set(PUBLISHED) == {"qwen3.5-35b", "qwen3.5-122b", "glm-5.2-tp8"}
