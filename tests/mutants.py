@@ -30,6 +30,9 @@ TILES = KernelSpec(TOY, Schedule(4, 4, 128, 2, 128, 3, 4), 16)
 WHOLE = KernelSpec(TOY, Schedule(3, 1, 128, 1, 128, 2, 2))  # half of a unit is an early stage
 LEADS = KernelSpec(TOY, Schedule(8, 2, 128, 2, 128, 3, 4))  # two; more than their first units
 TURNS = KernelSpec(TOY, Schedule(8, 2, 128, 2, 128, 3, 4), 16)
+ODD = KernelSpec(  # blocks of a warp in several columns
+    replace(TOY, name="toy-odd", hidden=768), Schedule(6, 4, 384, 6, 128, 3, 5)
+)
 TWINS = KernelSpec(MANY, Schedule(6, 2, 256, 2, 128, 2, 2))  # a lane has two experts
 CLOSE = KernelSpec(  # and its leads are all of a token's
     replace(TOY, name="toy-close", experts=52, top_k=3), Schedule(6, 2, 128, 2, 128, 2, 3)
@@ -38,6 +41,13 @@ MIDDLE = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4), 16)  # a lane has t
 LARGE = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4), 32)  # more packets than a lane asks for
 DENSE = KernelSpec(  # lanes with more experts than they take to bound a token's
     replace(TOY, name="toy-dense", experts=96, top_k=24), Schedule(3, 4, 256, 2, 128, 2, 2)
+)
+PILE = replace(DENSE, token_tile=16)  # more rows than a requant warp notes at once
+WIDE = KernelSpec(  # scales of more column blocks than half a warp
+    replace(TOY, name="toy-2176", hidden=2176, experts=4), Schedule(4, 4, 128, 2, 128, 2, 2)
+)
+BLOCK = KernelSpec(  # a warp multiplies two tiles by two columns of a stage
+    replace(TOY, name="toy-block", hidden=2048, experts=4), Schedule(4, 8, 2048, 4, 128, 2, 2)
 )
 
 
@@ -130,6 +140,10 @@ RELEASE = (
 )
 GIVE = "        if (lane == 0) device::mbarrier_arrive(&s.barrier.empty[slot.index]);\n"
 
+ASK_AHEAD = "scales.ask(units + UpScales::kAhead, ahead, ahead.valid(active_count));"
+PUBLISH_BEHIND = (
+    "publish(r + 1 < notes.count ? RowNotes::local(behind) : rows.valid() ? local : share.count);"
+)
 WAIT_X = (
     "                device::mbarrier_wait(&s.barrier.x_ready[((k + 1) * Stage::kColumnBlocks - 1) "
     "/ schedule::kPartBlocks], 0, args.wait_limit_ns);\n"
@@ -146,7 +160,7 @@ MUTANTS = (
     Mutant(
         "requantized h is never announced",
         DOWN,
-        "if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local % schedule::kHSlots]);",
+        "if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[next % schedule::kHSlots]);",
         "",
     ),
     Mutant(
@@ -400,8 +414,8 @@ MUTANTS = (
         "h is announced before every lane has written it",
         DOWN,
         "            device::sync_warp();\n"
-        "            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local",
-        "            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[local",
+        "            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[next",
+        "            if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[next",
     ),
     Mutant(
         "a ring stage is given back before every lane has read it",
@@ -463,6 +477,286 @@ MUTANTS = (
         "    using Few = FewPackets;\n",
         "    using Few = FewPackets;\n"
         "    if (lane == 0) device::mbarrier_arrive(&s.barrier.x_ready[0]);\n",
+    ),
+    # -- scales of up units
+    Mutant(
+        "scales are used before they are there",
+        MMA,
+        "            if (k == 0) scales.receive();\n",
+        "",
+    ),
+    Mutant(
+        "scales are waited for a unit too late",
+        MMA,
+        "device::wait_async<kAhead>();",
+        "device::wait_async<kAhead + 1>();",
+    ),
+    Mutant(
+        "scales are waited for a stage too late",
+        MMA,
+        "if (k == 0) scales.receive();",
+        "if (k == 1) scales.receive();",
+    ),
+    Mutant(
+        "scales are read before every lane has received its own",
+        MMA,
+        "        device::wait_async<kAhead>();\n        device::sync_warp();\n",
+        "        device::wait_async<kAhead>();\n",
+    ),
+    Mutant(
+        "lanes meet before they have received their scales",
+        MMA,
+        "        device::wait_async<kAhead>();\n        device::sync_warp();\n",
+        "        device::sync_warp();\n        device::wait_async<kAhead>();\n",
+    ),
+    Mutant(
+        "units that are not there have no group of copies",
+        MMA,
+        "        }\n        device::commit_async();\n",
+        "            device::commit_async();\n        }\n",
+    ),
+    Mutant(
+        "scales of two units are one group of copies",
+        MMA,
+        "        device::commit_async();\n",
+        "        if (unit % 2) device::commit_async();\n",
+    ),
+    Mutant(
+        "scales are asked for over those of the unit that is multiplied",
+        MMA,
+        "kAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;\n"
+        "    static_assert(kAhead < schedule::kScaleSlots, ",
+        "kAhead = schedule::kScaleSlots;\n    static_assert(true, ",
+        spec=CROWD,
+    ),
+    Mutant(
+        "scales of a unit are asked for in the slot of another",
+        MMA,
+        "ask(units + UpScales::kAhead, ",
+        "ask(units + UpScales::kAhead - 1, ",
+    ),
+    Mutant(
+        "scales of a unit are read from the slot of another",
+        MMA,
+        "scales.at(units, k, i)",
+        "scales.at(units + 1, k, i)",
+    ),
+    Mutant(
+        "all warps have one place for their scales",
+        MMA,
+        "copy_async(&storage.up_scale[warp]",
+        "copy_async(&storage.up_scale[0]",
+    ),
+    Mutant(
+        "scales of the next unit are asked for twice",
+        MMA,
+        "        " + ASK_AHEAD + "\n        ahead.advance();\n",
+        "        " + ASK_AHEAD + "\n",
+        tokens=(8, 8, 8),
+    ),
+    Mutant(
+        "scales of units that are not there are asked for",
+        MMA,
+        ASK_AHEAD,
+        ASK_AHEAD.replace("ahead.valid(active_count)", "true"),
+    ),
+    Mutant(
+        "scales of gate and up are swapped",
+        MMA,
+        "(gate_row + is_up * ",
+        "(gate_row + (1 - is_up) * ",
+    ),
+    Mutant(
+        "up is scaled like gate",
+        MMA,
+        "(gate_row + is_up * ",
+        "(gate_row + 0 * ",
+    ),
+    Mutant(
+        "scales are of the first row block",
+        MMA,
+        "which.stripe() * (schedule::kStripeUp / 2) / schedule::kScaleBlock;",
+        "0;",
+        spec=KernelSpec(replace(TOY, name="toy-256", intermediate=256), SPEC.schedule),
+    ),
+    Mutant(
+        "scales are of the first stage",
+        MMA,
+        "column = stage * schedule::UpStage::kColumnBlocks + ",
+        "column = ",
+    ),
+    Mutant(
+        "every warp has the scales of the first warp's columns",
+        MMA,
+        "schedule::UpStage::column_of(warp, ",
+        "schedule::UpStage::column_of(0, ",
+        spec=CROWD,
+    ),
+    Mutant(
+        "every block of a warp has the scales of its first",
+        MMA,
+        " + i % schedule::UpStage::kWarpColumns;",
+        ";",
+        spec=ODD,
+    ),
+    Mutant(
+        "blocks of a later tile have scales of their own",
+        MMA,
+        " + i % schedule::UpStage::kWarpColumns;",
+        " + i;",
+        spec=BLOCK,
+    ),
+    Mutant(
+        "a warp has the scales of its first column alone",
+        MMA,
+        "column_of(warp, entry % schedule::UpStage::kWarpColumns)",
+        "column_of(warp, 0)",
+        spec=BLOCK,
+    ),
+    Mutant(
+        "scales of the first round of lanes alone are asked for",
+        MMA,
+        "first < kWords; first += 32)",
+        "first < 32; first += 32)",
+        spec=WIDE,
+    ),
+    # -- rows of h that are noted ahead
+    Mutant(
+        "an expert is published before its row is there",
+        DOWN,
+        "            publish(local);\n",
+        "            publish(local + 1);\n",
+    ),
+    Mutant(
+        "an expert is published before its next row is there",
+        DOWN,
+        PUBLISH_BEHIND,
+        "publish(local + 1);",
+        spec=RAW,
+        routing="same",
+    ),
+    Mutant(
+        "the expert of the next row is published with the ones before",
+        DOWN,
+        PUBLISH_BEHIND,
+        PUBLISH_BEHIND.replace("(behind)", "(behind) + 1"),
+    ),
+    Mutant(
+        "an expert without rows of a warp is published again",
+        DOWN,
+        "for (; next < end; next += RowShare::kTeams) {",
+        "for (u32 next = warp % RowShare::kTeams; next < end; next += RowShare::kTeams) {",
+    ),
+    Mutant(
+        "experts of all teams are published by each",
+        DOWN,
+        "for (; next < end; next += RowShare::kTeams) {",
+        "for (; next < end; ++next) {",
+        spec=CROWD,
+    ),
+    Mutant(
+        "a warp publishes no experts behind its last row",
+        DOWN,
+        "    publish(share.count);\n",
+        "",
+    ),
+    Mutant(
+        "an h slot without rows of a warp is announced before it is given back",
+        DOWN,
+        "            wait_empty(next);\n",
+        "",
+        spec=CROWD,
+    ),
+    Mutant(
+        "a row is written in a slot that is still read",
+        DOWN,
+        "            wait_empty(local);\n",
+        "",
+        spec=CROWD,
+    ),
+    Mutant(
+        "rows are noted before they are numbered",
+        DOWN,
+        "    device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);\n",
+        "",
+    ),
+    Mutant(
+        "a row has the place of the next",
+        DOWN,
+        "place = device::shuffle(notes.place, r)",
+        "place = device::shuffle(notes.place, r + 1)",
+    ),
+    Mutant(
+        "a row lies in the column of the next",
+        DOWN,
+        "column = RowNotes::column(place)",
+        "column = RowNotes::column(behind)",
+    ),
+    Mutant(
+        "a row is read from the place of the next",
+        DOWN,
+        "handoff.h_row(RowNotes::row(place))",
+        "handoff.h_row(RowNotes::row(behind))",
+    ),
+    Mutant(
+        "a row has the weight of the next",
+        DOWN,
+        "device::shuffle(notes.weight, r)",
+        "device::shuffle(notes.weight, r + 1)",
+    ),
+    Mutant(
+        "rows have the weights of others of their token",
+        DOWN,
+        "s.selected[token][lane] == expert.expert",
+        "s.selected[token][lane] <= expert.expert",
+    ),
+    Mutant(
+        "rows of an expert are all its first",
+        DOWN,
+        "place = (expert.first_row + rows.rank)",
+        "place = expert.first_row",
+    ),
+    Mutant(
+        "a row has the down scales of another expert",
+        DOWN,
+        "scale = scale_of(local);",
+        "scale = scale_of(local ? local - 1 : 0);",
+    ),
+    Mutant(
+        "rows behind the noted ones are left out",
+        DOWN,
+        "notes.count; notes.take(s, rows, lane))",
+        "notes.count; notes.count = 0)",
+        spec=PILE,
+        tokens=(13, 3, 13),
+        routing="same",
+    ),
+    Mutant(
+        "more rows are noted than there are lanes",
+        DOWN,
+        "rows.valid() && count < 32",
+        "rows.valid() && count < 33",
+        spec=PILE,
+        tokens=(13, 3, 13),
+        routing="same",
+    ),
+    Mutant(
+        "the last expert that is noted is published before its other rows",
+        DOWN,
+        "rows.valid() ? local : share.count",
+        "share.count > local ? local + 1 : local",
+        spec=PILE,
+        tokens=(13, 3, 13),
+        routing="same",
+    ),
+    Mutant(
+        "all experts are published before the rows behind the noted ones",
+        DOWN,
+        "rows.valid() ? local : share.count",
+        "share.count",
+        spec=PILE,
+        tokens=(13, 3, 13),
+        routing="same",
     ),
     # -- between CTAs
     Mutant(
@@ -751,7 +1045,7 @@ MUTANTS = (
     Mutant(
         "sums of the other CTA are read before they are there",
         COMBINE,
-        "device::mbarrier_wait(&s.barrier.peer_summed, 0, args.wait_limit_ns);\n",
+        "device::mbarrier_wait_cluster(&s.barrier.peer_summed, 0, args.wait_limit_ns);\n",
         "{}\n",
     ),
     Mutant(
@@ -1080,6 +1374,7 @@ MUTANTS = (
         DOWN,
         "skip(schedule::kSlotWarps);",
         "skip(schedule::kSlotWarps + 1);",
+        spec=CROWD,
         routing="same",
     ),
 )

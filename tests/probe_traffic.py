@@ -79,7 +79,7 @@ def shared(random: np.random.Generator) -> Probe:
 def cluster(random: np.random.Generator) -> Probe:
     value = random.integers(0, 2**32, (GRID, THREADS), np.uint32)
     columns = (Column("store_remote", value[::-1, ::-1].ravel()),)
-    functions = ("cluster_arrive()", "cluster_wait()")
+    functions = ("cluster_arrive()", "cluster_wait()", "mbarrier_wait_cluster(Mbarrier*, u32, u64)")
     functions += ("store_remote(float*, float, Mbarrier*, u32)",)
     return Probe("cluster", functions, ALL, value, columns)
 
@@ -117,7 +117,7 @@ def memory(random: np.random.Generator) -> Probe:
     functions += ("load_relaxed(const U32x4*)", "store_relaxed(float*, float)")
     functions += ("store_relaxed(u32*, u32)", "atomic_increment_wrap(u32*, u32)", "check()")
     functions += ("wait_for_prerequisites()", "launch_dependents()", "load_behind(const T*)")
-    functions += ("load_input(const U32x2*)",)
+    functions += ("load_input(const U32x2*)", "keep(float)")
     return Probe("memory", functions, ALL, rows, columns)
 
 
@@ -153,6 +153,19 @@ def copies(random: np.random.Generator) -> Probe:
     functions += ("mbarrier_try_wait(Mbarrier*, u32)", "mbarrier_wait(Mbarrier*, u32, u64)")
     inputs = np.concatenate([rows.ravel(), payload])
     return Probe("copies", functions, len(sizes), inputs, columns)
+
+
+def async_copies(random: np.random.Generator) -> Probe:
+    rows = random.integers(0, 2**32, (GRID, THREADS, 8), np.uint32)
+    thread = np.arange(THREADS)
+    taken = (thread, thread ^ 31, thread ^ 1, thread | 1, thread, thread[::-1])  # by each thread
+    words = [rows[:, source, i].ravel() for i, source in enumerate(taken)]
+    columns = (
+        *(Column(f"copy_async, {i}", word) for i, word in enumerate(words)),
+        Column("copy_async, 0 again", rows[:, (thread + 32) % THREADS, 0].ravel()),
+    )
+    functions = ("copy_async(float*, const float*)", "commit_async()", "wait_async()")
+    return Probe("async_copies", functions, ALL, rows, columns)
 
 
 def clocks() -> Probe:

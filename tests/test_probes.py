@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from probe_traffic import clocks, cluster, copies, exchanges, memory, places, shared
+from probe_traffic import async_copies, clocks, cluster, copies, exchanges, memory, places, shared
 from probe_values import exponentials, floats, products, quotients, wide_products, words
 from probes import GRID, TEXT, WORKSPACE_WORDS, Array, Probe, gpu_source, host_program, run_on_host
 
@@ -40,6 +40,7 @@ PROBES = (  # in the order of their numbers in probes.cu
     clocks(),
     wide_products(DRAW),
     cluster(DRAW),
+    async_copies(DRAW),
 )
 NOT_PROBED = {"trap()": "it ends the launch; the simulator's tests see it reported"}
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from mutants import MUTANTS, TALL, Builder, build_parts, build_unshared
+from mutants import BLOCK, DENSE, MUTANTS, TALL, Builder, build_parts, build_unshared
 
 from monomoe_gen import host_build, simulate
 from monomoe_gen.cli import run as run_cli
@@ -62,7 +62,8 @@ BF16_LONG = replace(TOY, name="toy-long-bf16", hidden=2048, experts=4, activatio
 
 # Together: ring depths from 2 up, stages of equal and different sizes, one or several down groups,
 # two of them paired or, in an odd grid, not, CTAs without a part in the down-projection, several
-# stages a unit, more experts than h slots.
+# stages a unit, more experts than h slots, more rows of a requant warp than it notes at once, and
+# blocks of an MMA warp that share scales.
 CASES = [
     # shape, schedule, token tile, launches, routing
     (TOY, (4, 2, 128, 2, 128, 3, 4), 8, (1, 8, 1), "uniform"),
@@ -102,6 +103,9 @@ CASES = [
     (GELU, (5, 2, 128, 2, 128, 2, 3), 8, (8, 3, 8), "zipf"),
     (TOY, (6, 2, 128, 2, 128, 2, 3), 8, (8, 3, 1), "zipf"),
     (SIGMOID, (10, 4, 128, 4, 128, 2, 3), 16, (16, 1, 9), "uniform"),  # a pair without a part
+    (DENSE.shape, (3, 4, 256, 2, 128, 2, 2), 16, (13, 3, 16), "same"),
+    (DENSE.shape, (4, 4, 256, 2, 128, 2, 2), 24, (23, 3), "same"),
+    (BLOCK.shape, (4, 8, 2048, 4, 128, 2, 2), 8, (3, 8, 1), "uniform"),
 ]  # fmt: skip
 
 # Raw weights: one and several tiles a stripe, rows in one piece and in several, stages that cross
@@ -329,6 +333,24 @@ def test_down_groups_are_paired_or_not() -> None:
     for cases in (RAW_CASES, TILE_CASES, LEAD_CASES, ROUTER_CASES, BF16_CASES):
         geometries = [KernelSpec(c[0], Schedule(*c[1]), c[2]).geometry for c in cases]
         assert {geometry.cluster_ctas for geometry in geometries} == {1, 2}
+
+
+def test_rows_of_a_requant_warp_are_noted_in_one_turn_or_several() -> None:
+    several = set()  # whether they are, and whether all requant warps share a slot
+    for shape, schedule, tile, tokens, _ in CASES:
+        geometry = KernelSpec(shape, Schedule(*schedule), tile).geometry
+        rows = max(tokens) * shape.token_experts / geometry.down_groups  # of a CTA
+        several.add((rows / geometry.requant_warps > 32, geometry.slot_warps == 8))
+    assert several == set(itertools.product((False, True), repeat=2))
+
+
+def test_scales_of_up_units_take_every_path() -> None:
+    every = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in CASES]
+    whole = [g for g in every if g.accumulators_up * g.mma_warps < g.stage_blocks_up]
+    assert any(g.tiles_up > 1 for g in whole)  # scales that several blocks share
+    assert {g.stages_per_unit_up > 2 for g in every} == {False, True}
+    shape, schedule, tile, *_ = BROAD_CASE
+    assert KernelSpec(shape, Schedule(*schedule), tile).geometry.unit_columns > 16  # by 32 lanes
 
 
 def test_raw_cases_take_every_path() -> None:

@@ -4,6 +4,7 @@
 // A launch runs one probe. It reads `in` (a count, three unused words, the inputs) and writes every word of `out` once:
 // columns, one after another, of as many rows as there are inputs unless the probe says otherwise. `workspace` is zero.
 
+#include "device/async_copy.cuh"
 #include "device/bulk_copy.cuh"
 #include "device/clock.cuh"
 #include "device/cluster.cuh"
@@ -192,6 +193,7 @@ MONOMOE_DEVICE void probe_memory(const Probe& p) {
     p.put(19, p.index, static_cast<u32>(device::load_behind(reinterpret_cast<const device::Bf16*>(row) + 5)));
     p.put(20, p.index, two.x + 3 * two.y);
     p.put(21, p.index, fold(device::load_behind(reinterpret_cast<const F32x4*>(row))));
+    device::keep(device::load_input(reinterpret_cast<const float*>(row) + 3));  // gives nothing
 }
 
 MONOMOE_DEVICE void copy_to_ring(const Probe& p, Storage& s, u32 offset, u32 source, u32 bytes, device::CachePolicy policy) {
@@ -293,8 +295,49 @@ MONOMOE_DEVICE void probe_cluster(const Probe& p) {
     device::cluster_wait();
     float* const words = reinterpret_cast<float*>(s.words);
     device::store_remote(words + kThreads - 1 - p.thread, device::bits_to_float(p.in[p.index]), &s.full, p.cta ^ 1);
-    device::mbarrier_wait(&s.full, 0, device::kWaitLimitNs);
+    device::mbarrier_wait_cluster(&s.full, 0, device::kWaitLimitNs);
     p.put(0, p.index, words[p.thread]);
+}
+
+// Copies that a thread asks for, in groups of some and of none. A row is a thread of the launch, with a word for each
+// copy. Columns: each copy, as the thread has it that asked or another.
+MONOMOE_DEVICE void probe_async_copies(const Probe& p) {
+    Storage& s = device::shared_storage<Storage>();
+    const u32 t = p.thread;
+    float* const words = reinterpret_cast<float*>(s.ring);  // of copy i those of all threads, then of copy i + 1
+    const float* const row = reinterpret_cast<const float*>(p.in) + 8 * p.index;
+    const auto ask = [&](u32 i) { device::copy_async(words + i * kThreads + t, row + i); };
+    const auto put = [&](u32 i, u32 thread) { p.put(i, p.index, words[i * kThreads + thread]); };
+    device::wait_async<0>();  // none is asked for
+    ask(0);
+    device::commit_async();
+    ask(1);
+    ask(2);
+    device::commit_async();
+    device::commit_async();
+    if (t % 2) ask(3);  // a group of none for half of the lanes
+    device::commit_async();
+    device::wait_async<3>();
+    put(0, t);
+    device::sync_warp();
+    ask(4);
+    device::commit_async();
+    device::wait_async<2>();
+    device::sync_warp();
+    put(1, t ^ 31);
+    put(2, t ^ 1);
+    ask(5);  // in no group yet
+    device::wait_async<1>();
+    device::sync_warp();
+    put(3, t | 1);
+    device::wait_async<0>();
+    put(4, t);
+    ask(0);  // over what it has read itself
+    device::commit_async();
+    device::wait_async<0>();
+    device::sync_named(0, kThreads);
+    put(5, kThreads - 1 - t);
+    p.put(6, p.index, words[(t + 32) % kThreads]);
 }
 
 MONOMOE_KERNEL(kThreads) MONOMOE_CLUSTER(kGrid) device_probes(const u32* in, u32* out, u32* workspace, u32 probe) {
@@ -315,5 +358,6 @@ MONOMOE_KERNEL(kThreads) MONOMOE_CLUSTER(kGrid) device_probes(const u32* in, u32
         case 10: return probe_clocks(p);
         case 11: return probe_wide_products(p);
         case 12: return probe_cluster(p);
+        case 13: return probe_async_copies(p);
     }
 }
