@@ -103,6 +103,8 @@ class Namer:
                 f"waits at {place} for its cluster, of which {wait['arrived']} of {wait['count']} "
                 "threads have arrived"
             )
+        if wait["for"] == "copies":
+            return f"waits at {place} for asynchronous copies that it asked for"
         if wait["for"] == "poll" and wait["at"]:
             return f"polls {self._data(wait['at'], 4)} at {place}"
         if wait["for"] == "poll":  # it has what it wants
