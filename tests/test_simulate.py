@@ -149,7 +149,7 @@ LEAD_CASES = [
 ]  # fmt: skip
 
 # The input does not fit.
-BROAD_CASE = (BROAD, (9, 4, 512, 9, 128, 2, 2), 32, (32, 3), "uniform")
+BROAD_CASE = (BROAD, (9, 4, 384, 9, 128, 2, 2), 32, (32, 3), "uniform")
 
 
 # The router inside: fewer and more experts than twice the CTAs, one and several tiles of tokens,
@@ -349,6 +349,7 @@ def test_scales_of_up_units_take_every_path() -> None:
     whole = [g for g in every if g.accumulators_up * g.mma_warps < g.stage_blocks_up]
     assert any(g.tiles_up > 1 for g in whole)  # scales that several blocks share
     assert {g.stages_per_unit_up > 2 for g in every} == {False, True}
+    assert {g.one_column_up for g in every} == {False, True}
     shape, schedule, tile, *_ = BROAD_CASE
     assert KernelSpec(shape, Schedule(*schedule), tile).geometry.unit_columns > 16  # by 32 lanes
 
