@@ -191,21 +191,27 @@ void issue(Copy& copy, u32 cta_index, u64 to, u32 bytes, u64 barrier, u32 pc) {
     machine.copies.push_back(copy);
 }
 
+// A copy goes to shared memory of the current thread's CTA and comes from an input.
+void require_ends(Delayed what, u64 to, u64 from, u32 bytes, u32 pc) {
+    const Cta& cta = machine.cta();
+    const std::string name = name_of(what);
+    if (!cta.shadow.covers(to) || !cta.shadow.covers(to + bytes - 1)) fault("out_of_range", pc, to, name + " to outside of shared memory");
+    const Region* const region = region_at(from, bytes);
+    if (!region) fault("out_of_range", pc, from, name + " from no buffer");
+    if (region->writable) fault("out_of_range", pc, from, name + " from a buffer that launches write");
+}
+
 }  // namespace
 
 void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier_address) {
     const u32 pc = MONOMOE_CALLER;
     maybe_yield();
     Thread& thread = *machine.current;
-    Cta& cta = machine.cta();
     const u64 to = number(shared), from = number(global);
     if (bytes == 0 || bytes % 16 || to % 16 || from % 16) {
         fault("misaligned", pc, to, "bulk copy of " + std::to_string(bytes) + " bytes: sizes and addresses are multiples of 16");
     }
-    if (!cta.shadow.covers(to) || !cta.shadow.covers(to + bytes - 1)) fault("out_of_range", pc, to, "bulk copy to outside of shared memory");
-    const Region* const region = region_at(from, bytes);
-    if (!region) fault("out_of_range", pc, from, "bulk copy from no buffer");
-    if (region->writable) fault("out_of_range", pc, from, "bulk copy from a buffer that launches write");
+    require_ends(Delayed::kBulkCopy, to, from, bytes, pc);
     Barrier& barrier = barrier_at(number(barrier_address), thread.cta, &thread, pc);
     const Thread& maker = machine.threads[barrier.init_thread];
     if (maker.fences == barrier.init_fences) {
@@ -253,15 +259,11 @@ void copy_async(void* shared, const void* global, u32 bytes) {
     const u32 pc = MONOMOE_CALLER;
     maybe_yield();
     Thread& thread = *machine.current;
-    const Cta& cta = machine.cta();
     const u64 to = number(shared), from = number(global);
     if ((bytes != 4 && bytes != 8 && bytes != 16) || to % bytes || from % bytes) {
         fault("misaligned", pc, to, "asynchronous copy of " + std::to_string(bytes) + " bytes: 4, 8 or 16, and at multiples");
     }
-    if (!cta.shadow.covers(to) || !cta.shadow.covers(to + bytes - 1)) fault("out_of_range", pc, to, "asynchronous copy to outside of shared memory");
-    const Region* const region = region_at(from, bytes);
-    if (!region) fault("out_of_range", pc, from, "asynchronous copy from no buffer");
-    if (region->writable) fault("out_of_range", pc, from, "asynchronous copy from a buffer that launches write");
+    require_ends(Delayed::kAsyncCopy, to, from, bytes, pc);
     if (thread.groups.empty()) thread.groups.emplace_back();
     Copy copy;
     copy.what = Delayed::kAsyncCopy;

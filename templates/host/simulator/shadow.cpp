@@ -10,7 +10,8 @@ constexpr size_t kManyReaders = 16;
 // What keeps others away from a cell that is pending or a barrier.
 const char* holder(u8 flags) {
     if (!(flags & Shadow::kPending)) return "barrier";
-    return name_of(flags & Shadow::kRemote ? Delayed::kRemoteStore : flags & Shadow::kAsync ? Delayed::kAsyncCopy : Delayed::kBulkCopy);
+    if (flags & Shadow::kRemote) return name_of(Delayed::kRemoteStore);
+    return name_of(flags & Shadow::kAsync ? Delayed::kAsyncCopy : Delayed::kBulkCopy);
 }
 }
 

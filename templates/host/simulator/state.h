@@ -47,7 +47,7 @@ struct Thread {
     bool polled = false;
     u64 polled_at = 0;
     std::vector<CopyGroup> groups;  // not waited for yet; the last one is open
-    u32 first_group = 0;              // number of the first of them
+    u32 first_group = 0;            // number of the first of them
 };
 
 enum class Exchange : u8 { kShuffle, kShuffleXor, kBallot, kMax, kMin, kAdd, kSync, kMma, kMmaBf16, kCluster };
