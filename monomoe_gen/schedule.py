@@ -9,6 +9,7 @@ header.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -224,24 +225,14 @@ class Geometry:
         return self.tiles_up * self.schedule.k_up // SCALE_BLOCK
 
     @property
-    def one_column_up(self) -> bool:
-        """Whether a warp's blocks of an up stage, if several, are all of one column block."""
-        columns = self.schedule.k_up // SCALE_BLOCK
-        return (
-            MMA_WARPS % columns == 0 and columns != MMA_WARPS and self.stage_blocks_up > MMA_WARPS
-        )
-
-    @property
     def unit_columns(self) -> int:
         """Column blocks of a unit whose scales an MMA warp keeps.
 
-        Each counts once where all tiles of the warp meet the same, else once for every block.
+        Its blocks of a stage meet column blocks in a cycle, so each of these counts once.
         """
         columns = self.schedule.k_up // SCALE_BLOCK
-        if self.one_column_up:
-            return self.stages_per_unit_up
-        blocks = columns if columns % MMA_WARPS == 0 else self.stage_blocks_up
-        return self.stages_per_unit_up * -(-blocks // MMA_WARPS)
+        cycle = columns // math.gcd(columns, MMA_WARPS)
+        return self.stages_per_unit_up * min(-(-self.stage_blocks_up // MMA_WARPS), cycle)
 
     # -- down-projection: a CTA owns a stripe of output rows for every expert of its group
     @property
@@ -428,7 +419,7 @@ class Geometry:
         """Bytes of each member of `SharedStorage`, in order; all keep 16-byte alignment."""
         shape, tile = self.shape, self.token_tile
         scaled_blocks = shape.hidden // SCALE_BLOCK if shape.activations == "fp8" else 1
-        barriers = 2 * self.ring_stages + 2 * self.h_slots + 10 + self.input_parts
+        barriers = 2 * self.ring_stages + 2 * self.h_slots + 11 + self.input_parts
         return {
             "ring": self.ring_bytes,
             "x": self._x_bytes if self.x_in_shared else 16,
@@ -447,7 +438,7 @@ class Geometry:
             "weight": _up(tile * shape.token_experts * 4, 16),
             "selected": _up(tile * shape.token_experts * 2, 16),
             "barriers": _up(barriers * 8, 16),
-            "state": 16,
+            "state": 32,
         }
 
     @property

@@ -124,9 +124,12 @@ ARRIVE_EPOCH = "    device::arrive_named(NamedBarrier::kEpoch, kMakersAndOne);\n
 SYNC_EPOCH = ARRIVE_EPOCH.replace("arrive", "sync")
 ARRIVE_RING = "    device::arrive_named(NamedBarrier::kRing, kMakersAndOne);\n"
 SYNC_RING = ARRIVE_RING.replace("arrive", "sync")
-ARRIVE_CLUSTER = "    if constexpr (schedule::kPaired) device::cluster_arrive();\n"
+ARRIVE_CLUSTER = (
+    "    if constexpr (schedule::kPaired) device::cluster_arrive();"
+    "  // its share of the barriers is made\n"
+)
 INIT = "    if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);\n"
-MADE = INIT + ARRIVE_RING + ARRIVE_MADE + SYNC_EPOCH  # the barriers, by the MMA warps
+MADE = INIT + ARRIVE_RING + ARRIVE_MADE  # the barriers, by the MMA warps
 SELECT = (
     "    if constexpr (!schedule::kRouterWeight) {\n"
     "        tokens.select(args, s, warp, lane);\n"
@@ -141,9 +144,8 @@ RELEASE = (
 GIVE = "        if (lane == 0) device::mbarrier_arrive(&s.barrier.empty[slot.index]);\n"
 
 ASK_AHEAD = "scales.ask(units + UpScales::kAhead, ahead, ahead.valid(active_count));"
-PUBLISH_BEHIND = (
-    "publish(r + 1 < notes.count ? RowNotes::local(behind) : rows.valid() ? local : share.count);"
-)
+PUBLISH_BEHIND = "publish(notes.left ? RowNotes::local(behind) : first + RowNotes::kStep);"
+NEXT = "for (; next < end && next < share.count; next += RowNotes::kTeams) {"
 WAIT_X = (
     "                device::mbarrier_wait(&s.barrier.x_ready[((k + 1) * Stage::kColumnBlocks - 1) "
     "/ schedule::kPartBlocks], 0, args.wait_limit_ns);\n"
@@ -373,8 +375,8 @@ MUTANTS = (
     Mutant(
         "the epoch is used before it is read",
         MAIN,
-        SYNC_EPOCH + ARRIVE_CLUSTER,
-        ARRIVE_EPOCH + ARRIVE_CLUSTER,
+        ARRIVE_CLUSTER + SYNC_EPOCH,
+        ARRIVE_CLUSTER + ARRIVE_EPOCH,
     ),
     Mutant(
         "the header is read behind the barrier that announces it",
@@ -644,20 +646,20 @@ MUTANTS = (
     Mutant(
         "an expert without rows of a warp is published again",
         DOWN,
-        "for (; next < end; next += RowShare::kTeams) {",
-        "for (u32 next = warp % RowShare::kTeams; next < end; next += RowShare::kTeams) {",
+        NEXT,
+        NEXT.replace("(;", "(u32 next = warp % RowNotes::kTeams;"),
     ),
     Mutant(
         "experts of all teams are published by each",
         DOWN,
-        "for (; next < end; next += RowShare::kTeams) {",
-        "for (; next < end; ++next) {",
+        NEXT,
+        NEXT.replace("next += RowNotes::kTeams", "++next"),
         spec=CROWD,
     ),
     Mutant(
         "a warp publishes no experts behind its last row",
         DOWN,
-        "    publish(share.count);\n",
+        "        publish(first);\n",
         "",
     ),
     Mutant(
@@ -683,8 +685,8 @@ MUTANTS = (
     Mutant(
         "a row has the place of the next",
         DOWN,
-        "place = device::shuffle(notes.place, r)",
-        "place = device::shuffle(notes.place, r + 1)",
+        "place = device::shuffle(notes.place, from)",
+        "place = device::shuffle(notes.place, from + 1)",
     ),
     Mutant(
         "a row lies in the column of the next",
@@ -701,19 +703,19 @@ MUTANTS = (
     Mutant(
         "a row has the weight of the next",
         DOWN,
-        "device::shuffle(notes.weight, r)",
-        "device::shuffle(notes.weight, r + 1)",
+        "device::shuffle(notes.weight, from)",
+        "device::shuffle(notes.weight, from + 1)",
     ),
     Mutant(
         "rows have the weights of others of their token",
         DOWN,
-        "s.selected[token][lane] == expert.expert",
-        "s.selected[token][lane] <= expert.expert",
+        "s.selected[token][i] == expert.expert",
+        "s.selected[token][i] <= expert.expert",
     ),
     Mutant(
         "rows of an expert are all its first",
         DOWN,
-        "place = (expert.first_row + rows.rank)",
+        "place = (expert.first_row + rank)",
         "place = expert.first_row",
     ),
     Mutant(
@@ -723,40 +725,65 @@ MUTANTS = (
         "scale = scale_of(local ? local - 1 : 0);",
     ),
     Mutant(
-        "rows behind the noted ones are left out",
+        "experts behind the noted ones are left out",
         DOWN,
-        "notes.count; notes.take(s, rows, lane))",
-        "notes.count; notes.count = 0)",
+        "first < share.count; notes.take(",
+        "first == warp % RowNotes::kTeams; notes.take(",
         spec=PILE,
         tokens=(13, 3, 13),
         routing="same",
     ),
     Mutant(
-        "more rows are noted than there are lanes",
+        "the experts noted next overlap those noted before",
         DOWN,
-        "rows.valid() && count < 32",
-        "rows.valid() && count < 33",
+        "        first += RowNotes::kStep;\n",
+        "        first += RowNotes::kStep / 2;\n",
         spec=PILE,
         tokens=(13, 3, 13),
         routing="same",
+    ),
+    Mutant(
+        "an expert that the share does not have is noted",
+        DOWN,
+        "const bool valid = local < share.count;",
+        "const bool valid = local <= share.count;",
     ),
     Mutant(
         "the last expert that is noted is published before its other rows",
         DOWN,
-        "rows.valid() ? local : share.count",
-        "share.count > local ? local + 1 : local",
+        PUBLISH_BEHIND,
+        "publish(notes.left > 1 ? RowNotes::local(behind) : first + RowNotes::kStep);",
+        spec=CROWD,
+    ),
+    Mutant(
+        "all experts are published behind the last row that is noted",
+        DOWN,
+        PUBLISH_BEHIND,
+        PUBLISH_BEHIND.replace("first + RowNotes::kStep", "share.count"),
         spec=PILE,
         tokens=(13, 3, 13),
         routing="same",
     ),
+    # -- when rows of h are asked for
     Mutant(
-        "all experts are published before the rows behind the noted ones",
-        DOWN,
-        "rows.valid() ? local : share.count",
-        "share.count",
-        spec=PILE,
-        tokens=(13, 3, 13),
-        routing="same",
+        "the last unit is told of as the last but one",
+        MMA,
+        "device::mbarrier_arrive(&s.barrier.up_ending[left]);",
+        "device::mbarrier_arrive(&s.barrier.up_ending[1 - left]);",
+    ),
+    Mutant(
+        "a CTA without up units does not tell that it has none",
+        MMA,
+        "    if (count == 0) tell_ending(0);\n",
+        "",
+    ),
+    Mutant(
+        "the end of the up-projection is told of before its time is noted",
+        MMA,
+        "        s.up_ending_since[left] = device::sm_clock();\n"
+        "        device::mbarrier_arrive(&s.barrier.up_ending[left]);\n",
+        "        device::mbarrier_arrive(&s.barrier.up_ending[left]);\n"
+        "        s.up_ending_since[left] = device::sm_clock();\n",
     ),
     # -- between CTAs
     Mutant(
@@ -1372,8 +1399,8 @@ MUTANTS = (
     Mutant(
         "the next row of a shared slot is skipped",
         DOWN,
-        "skip(schedule::kSlotWarps);",
-        "skip(schedule::kSlotWarps + 1);",
+        "lane % kMost * schedule::kSlotWarps;",
+        "lane % kMost * (schedule::kSlotWarps + 1);",
         spec=CROWD,
         routing="same",
     ),

@@ -117,7 +117,7 @@ def memory(random: np.random.Generator) -> Probe:
     functions += ("load_relaxed(const U32x4*)", "store_relaxed(float*, float)")
     functions += ("store_relaxed(u32*, u32)", "atomic_increment_wrap(u32*, u32)", "check()")
     functions += ("wait_for_prerequisites()", "launch_dependents()", "load_behind(const T*)")
-    functions += ("load_input(const U32x2*)", "keep(float)")
+    functions += ("load_input(const U32x2*)",)
     return Probe("memory", functions, ALL, rows, columns)
 
 
@@ -169,7 +169,12 @@ def async_copies(random: np.random.Generator) -> Probe:
 
 
 def clocks() -> Probe:
-    names = "sm_clock", "global_nanoseconds", "sm_clock_behind", "spin"
+    names = "sm_clock", "global_nanoseconds", "sm_clock_behind", "spin_since"
     columns = tuple(Column(name, np.ones(ALL, "u4")) for name in names)
-    calls = "sm_clock()", "global_nanoseconds()", "sm_clock_behind(const u32*)", "spin(u32)"
+    calls = (
+        "sm_clock()",
+        "global_nanoseconds()",
+        "sm_clock_behind(const u32*)",
+        "spin_since(u32, u32)",
+    )
     return Probe("clocks", calls, ALL, np.empty(0, "u4"), columns)

@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import pytest
-from mutants import DOWN, Mutant
 
 from monomoe_gen import dispatch, sass
-from monomoe_gen.compile import compile_source
 from monomoe_gen.errors import EnvironmentProblem
-from monomoe_gen.render import render
 
 NVDISASM = """\
 //--------------------- .text.other ---
@@ -119,16 +116,3 @@ def test_a_dispatched_kernel_has_loops_of_either_kind() -> None:
     *copies, up, down = [loop.kind for loop in loops]
     assert len(copies) >= 2 and set(copies) == {"copy"} and up == down == "matrix"
     assert all(10 < loop.instructions < 1000 for loop in loops)
-
-
-@pytest.mark.xfail(strict=True, reason="ptxas drops them: `device::keep` holds the compiler only")
-@pytest.mark.skipif(TOOL is None, reason="needs nvdisasm or cuobjdump")
-def test_scales_that_are_loaded_ahead_are_loaded(tmp_path: Path) -> None:
-    """Of `requantize`: a compiler that sees that nobody uses them might leave their loads out."""
-    assert TOOL
-    spec = dispatch.lookup(dispatch.load(dispatch.table_folder()), "qwen3.5-35b", 1).kernel.spec
-    ahead = "if (has_scale) device::keep("
-    without = Mutant("no scale is loaded ahead", DOWN, ahead, "if (false) device::keep(")
-    binaries = map(compile_source, (render(spec), render(spec, without.plant(tmp_path))))
-    loads = [sass.disassemble(b.cubin, TOOL).count("LDG.E.CONSTANT") for b in binaries]
-    assert loads[0] > loads[1] > 0

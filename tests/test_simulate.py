@@ -339,8 +339,9 @@ def test_rows_of_a_requant_warp_are_noted_in_one_turn_or_several() -> None:
     several = set()  # whether they are, and whether all requant warps share a slot
     for shape, schedule, tile, tokens, _ in CASES:
         geometry = KernelSpec(shape, Schedule(*schedule), tile).geometry
-        rows = max(tokens) * shape.token_experts / geometry.down_groups  # of a CTA
-        several.add((rows / geometry.requant_warps > 32, geometry.slot_warps == 8))
+        active = min(shape.experts, max(tokens) * shape.top_k)
+        experts = active / geometry.down_groups  # of a CTA; 32 are noted at a time
+        several.add((experts > 32, geometry.slot_warps == geometry.requant_warps))
     assert several == set(itertools.product((False, True), repeat=2))
 
 
@@ -349,7 +350,9 @@ def test_scales_of_up_units_take_every_path() -> None:
     whole = [g for g in every if g.accumulators_up * g.mma_warps < g.stage_blocks_up]
     assert any(g.tiles_up > 1 for g in whole)  # scales that several blocks share
     assert {g.stages_per_unit_up > 2 for g in every} == {False, True}
-    assert {g.one_column_up for g in every} == {False, True}
+    cycles = [g.unit_columns // g.stages_per_unit_up for g in every]
+    blocks = [-(-g.stage_blocks_up // g.mma_warps) for g in every]
+    assert {cycle < n for cycle, n in zip(cycles, blocks, strict=True)} == {False, True}
     shape, schedule, tile, *_ = BROAD_CASE
     assert KernelSpec(shape, Schedule(*schedule), tile).geometry.unit_columns > 16  # by 32 lanes
 

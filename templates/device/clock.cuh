@@ -13,9 +13,9 @@ MONOMOE_DEVICE u32 sm_clock() {
     return now;
 }
 
-// Lets some time pass.
-MONOMOE_DEVICE void spin(u32 cycles) {
-    for (const u32 began = sm_clock(); sm_clock() - began < cycles;) {}
+// Waits until this many cycles have passed since the clock showed `began`.
+MONOMOE_DEVICE void spin_since(u32 began, u32 cycles) {
+    while (sm_clock() - began < cycles) {}
 }
 
 // The clock, not before a word of shared memory is loaded: behind a barrier of the hardware the clock may be read before

@@ -54,9 +54,6 @@ MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
     return v;
 }
 
-// Uses a value: the compiler would drop a load that only brings something into a cache.
-MONOMOE_DEVICE void keep(float value) { asm volatile("" ::"f"(value)); }
-
 // Inputs nobody writes during the launch.
 template <typename T>
 MONOMOE_DEVICE T load_input(const T* address) {

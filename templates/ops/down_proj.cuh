@@ -11,9 +11,10 @@
 // A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
 using HRow = F32x4[schedule::kIntermediateBlocks];
 
-// Cycles from the beginning of a CTA's last up unit until it asks for rows of h. A row that is not there when it is asked
-// for comes a trip later.
-constexpr u32 kAskAfter = 500;
+// Cycles from the beginning of an up unit until rows of h of the round before are asked for, a third of what a unit
+// takes: so far behind are other CTAs. A row that is not there when it is asked for comes a trip later.
+constexpr u32 kUnitBytes = schedule::kStagesPerUnitUp * schedule::UpStage::kBytes;
+constexpr u32 kAskAfter = kUnitBytes > 32 * 1024 ? kUnitBytes / 64 : 512;
 
 // Asks for a row that may not be there yet.
 MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
@@ -74,76 +75,43 @@ MONOMOE_DEVICE float quantize_row(shape::Activation* target, const HRow& row, u3
     return mine.scale;
 }
 
-// The rows of h that one requant warp rounds. Every kTeams-th expert of the share belongs to the same kSlotWarps warps,
-// who take its rows in turn, beginning with another one at each expert; so a slot always has the same warps.
-struct RowShare {
-    static constexpr u32 kTeams = schedule::kRequantWarps / schedule::kSlotWarps;
-    static_assert(schedule::kHSlots % kTeams == 0, "a slot belongs to one team");
-
-    const SharedStorage& storage;
-    const DownShare share;
-    u32 member;
-    u32 local;       // expert
-    u32 rank = 0;    // of the row among those of the expert
-    u32 tokens = 0;  // of this row and those behind it
-
-    MONOMOE_DEVICE RowShare(const SharedStorage& s, const DownShare& share, u32 warp)
-        : storage(s), share(share), member(warp / kTeams), local(warp % kTeams) {
-        enter();
-    }
-    MONOMOE_DEVICE bool valid() const { return local < share.count; }
-    MONOMOE_DEVICE ActiveExpert expert() const { return storage.active[share.expert(local)]; }
-    MONOMOE_DEVICE u32 token() const { return device::lowest_bit(tokens); }
-    MONOMOE_DEVICE void advance() {
-        skip(schedule::kSlotWarps);
-        if (tokens) return;
-        local += kTeams;
-        enter();
-    }
-
-private:
-    MONOMOE_DEVICE void skip(u32 rows) {
-        rank += rows;
-        for (; rows; --rows) tokens &= tokens - 1;
-    }
-    // The first row of this warp from expert `local` on.
-    MONOMOE_DEVICE void enter() {
-        for (; valid(); local += kTeams) {
-            tokens = expert().tokens;
-            rank = 0;
-            skip((member + local / kTeams) % schedule::kSlotWarps);
-            if (tokens) return;
-        }
-    }
-};
-
-// What can be known of a requant warp's next rows before they are there, of row r in lane r: little is left to do
-// between two rows, each of which is a chain of latencies.
+// The rows of h that one requant warp rounds, with all that can be known of them before they are there: little is left
+// to do between two rows, each of which is a chain of latencies. Every kTeams-th expert of the share belongs to the same
+// kSlotWarps warps, who take its rows in turn, beginning with another one at each expert; so a slot always has the same
+// warps. Lane l notes row l % kMost of those that the warp has of expert l / kMost, of kExperts at a time.
 struct RowNotes {
+    static constexpr u32 kTeams = schedule::kRequantWarps / schedule::kSlotWarps;
+    static constexpr u32 kMost = schedule::kColumns / schedule::kSlotWarps;  // rows of an expert that one warp has
+    static constexpr u32 kExperts = 32 / kMost;
+    static constexpr u32 kStep = kExperts * kTeams;  // from the first expert noted to the first one noted next
+    static_assert(schedule::kHSlots % kTeams == 0, "a slot belongs to one team");
     static_assert(shape::kTokenExperts * schedule::kTokenTile <= 0xffff && schedule::kMaxActive <= 0x1fff, "a note holds both");
 
-    u32 place = 0;       // row of the workspace, its expert of the share << 16, its column << 29
-    float weight = 0.f;  // routing weight
-    u32 count = 0;
+    u32 place;     // row of the workspace, its expert of the share << 16, its column << 29
+    float weight;  // routing weight
+    u32 left;      // lanes whose rows are left, as bits
 
     MONOMOE_DEVICE static u32 row(u32 place) { return place & 0xffffu; }
     MONOMOE_DEVICE static u32 local(u32 place) { return place >> 16 & 0x1fffu; }
     MONOMOE_DEVICE static u32 column(u32 place) { return place >> 29; }
 
-    // Notes the next 32 rows, or those that are left.
-    MONOMOE_DEVICE void take(const SharedStorage& s, RowShare& rows, u32 lane) {
-#pragma unroll 1
-        for (count = 0; rows.valid() && count < 32; ++count) {
-            const ActiveExpert expert = rows.expert();
-            const u32 token = rows.token();
-            const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert.expert;
-            const float chosen_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
-            if (lane == count) {
-                place = (expert.first_row + rows.rank) | rows.local << 16 | token % schedule::kColumns << 29;
-                weight = chosen_weight;
-            }
-            rows.advance();
+    // Notes the rows of this warp's experts from `first` on.
+    MONOMOE_DEVICE void take(const SharedStorage& s, const DownShare& share, u32 first, u32 warp, u32 lane) {
+        const u32 local = first + lane / kMost * kTeams;
+        const bool valid = local < share.count;
+        const ActiveExpert expert = s.active[valid ? share.expert(local) : 0];
+        const u32 rank = (warp / kTeams + local / kTeams) % schedule::kSlotWarps + lane % kMost * schedule::kSlotWarps;
+        u32 tokens = valid ? expert.tokens : 0;
+#pragma unroll
+        for (u32 i = 0; i + 1 < schedule::kColumns; ++i) tokens = i < rank ? tokens & (tokens - 1) : tokens;
+        const u32 token = tokens ? device::lowest_bit(tokens) : 0;
+        place = (expert.first_row + rank) | local << 16 | token % schedule::kColumns << 29;
+        weight = 0.f;
+#pragma unroll
+        for (u32 i = 0; i < shape::kTokenExperts; ++i) {
+            if (tokens && s.selected[token][i] == expert.expert) weight = s.weight[token][i];
         }
+        left = device::ballot(tokens != 0);
     }
 };
 
@@ -168,39 +136,48 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const u32 expert = s.active[share.expert(local)].expert;
         return device::load_input(args.w2_scale + (expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
     };
-    // The scales of all experts, which are in the L1 cache when a row wants one: they would queue behind the weights.
-#pragma unroll 4
-    for (u32 local = warp % RowShare::kTeams; local < share.count; local += RowShare::kTeams) {
-        if (has_scale) device::keep(scale_of(local));
-    }
     device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
-    RowShare rows(s, share, warp);
     RowNotes notes;
-    notes.take(s, rows, lane);
-    device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
-    device::spin(kAskAfter);
-    u32 next = warp % RowShare::kTeams;  // the first expert that is not published
+    u32 first = warp % RowNotes::kTeams;
+    notes.take(s, share, first, warp, lane);
+    // Waits until rows of an expert may be asked for: some time into the last unit of this CTA, or into the last but one if
+    // the expert is complete by then. Asking for rows earlier would only compete with the weight stream, and asking for
+    // those that find no free slot would gain nothing.
+    const u32 rounds = UpUnit::count(cta, s.active_count);
+    u32 ending = 2;  // what it has waited for last
+    const auto wait_to_ask = [&](u32 local) {
+        const u32 until = local < schedule::kHSlots && UpUnit::last_round(share.expert(local)) + 2 < rounds ? 1 : 0;
+        if (until >= ending) return;
+        ending = until;
+        device::mbarrier_wait(&s.barrier.up_ending[until], 0, args.wait_limit_ns);
+        device::spin_since(s.up_ending_since[until], kAskAfter);
+    };
+    u32 next = first;  // the first expert that is not published
     // Publishes the experts before `end`, which have all rows of this warp.
     const auto publish = [&](u32 end) {
 #pragma unroll 1
-        for (; next < end; next += RowShare::kTeams) {
+        for (; next < end && next < share.count; next += RowNotes::kTeams) {
             wait_empty(next);
             device::sync_warp();
             if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[next % schedule::kHSlots]);
             trace.mark(Event::kRequantized, next);
         }
     };
-    for (; notes.count; notes.take(s, rows, lane)) {
+    for (; first < share.count; notes.take(s, share, first, warp, lane)) {
 #pragma unroll 1
-        for (u32 r = 0; r < notes.count; ++r) {
-            const u32 place = device::shuffle(notes.place, r), behind = device::shuffle(notes.place, r + 1);
-            const float weight = device::shuffle(notes.weight, r);
+        while (notes.left) {
+            const u32 from = device::lowest_bit(notes.left);
+            const u32 place = device::shuffle(notes.place, from);
+            const u32 local = RowNotes::local(place), column = RowNotes::column(place), slot = local % schedule::kHSlots;
             const float* const source = handoff.h_row(RowNotes::row(place));
+            wait_to_ask(local);
             HRow row;
             load_row(row, source, lane);
-            const u32 local = RowNotes::local(place), column = RowNotes::column(place), slot = local % schedule::kHSlots;
             float scale = 0.f;
             if (has_scale) scale = scale_of(local);
+            const float weight = device::shuffle(notes.weight, from);
+            notes.left &= notes.left - 1;
+            const u32 behind = device::shuffle(notes.place, device::lowest_bit(notes.left | 1u << 31));
             publish(local);
             receive_row(row, source, lane, args.wait_limit_ns);
             wait_empty(local);
@@ -211,10 +188,11 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
             }
             if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][column] = scale * weight;
             // At once, and not when the next row is there.
-            publish(r + 1 < notes.count ? RowNotes::local(behind) : rows.valid() ? local : share.count);
+            publish(notes.left ? RowNotes::local(behind) : first + RowNotes::kStep);
         }
+        first += RowNotes::kStep;
+        publish(first);
     }
-    publish(share.count);
 }
 
 using OutputSums = float[schedule::kTokenTiles][schedule::DownStage::kAccumulators][4];

@@ -48,21 +48,21 @@ struct Barriers {
     device::Mbarrier h_empty[schedule::kHSlots];
     device::Mbarrier partial_full[2];
     device::Mbarrier partial_empty[2];
-    device::Mbarrier routed;     // chosen is complete; only with kRouterWeight, else kMade says so
-    device::Mbarrier weighted;   // selected and weight are complete
-    device::Mbarrier listed;     // active_count, experts and tokens of active are complete
-    device::Mbarrier numbered;   // first_row of active is complete
-    device::Mbarrier up_ending;  // this CTA has begun its last up unit
-    device::Mbarrier peer_summed;                     // peer_sums is complete; only with kPaired
+    device::Mbarrier routed;        // chosen is complete; only with kRouterWeight, else kMade says so
+    device::Mbarrier weighted;      // selected and weight are complete
+    device::Mbarrier listed;        // active_count, experts and tokens of active are complete
+    device::Mbarrier numbered;      // first_row of active is complete
+    device::Mbarrier up_ending[2];  // this CTA has begun its last up unit, its last but one if it has several
+    device::Mbarrier peer_summed;   // peer_sums is complete; only with kPaired
     device::Mbarrier x_ready[schedule::kInputParts];  // a part of the columns of x and x_scale is complete
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 10;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 11;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
         constexpr u32 kEmpty = schedule::kRingStages, kHFull = 2 * kEmpty;
         constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
-        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 5;
+        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 6;
         u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending; peer_summed
         if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
         if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;
@@ -122,4 +122,5 @@ struct alignas(128) SharedStorage {
     alignas(16) u32 active_count;
     u32 epoch;
     u32 dirty_bytes;
+    u32 up_ending_since[2];  // clock of up_ending
 };

@@ -13,6 +13,13 @@ struct UpUnit {
     MONOMOE_DEVICE bool valid(u32 active_count) const { return index < active_count * schedule::kGUp; }
     MONOMOE_DEVICE u32 expert() const { return index / schedule::kGUp; }  // position in `active`
     MONOMOE_DEVICE u32 stripe() const { return index % schedule::kGUp; }
+    // Units of a CTA.
+    MONOMOE_DEVICE static u32 count(u32 cta, u32 active_count) {
+        const u32 units = active_count * schedule::kGUp;
+        return cta < units ? (units - cta - 1) / schedule::kGrid + 1 : 0;
+    }
+    // The round in which the last unit of an expert is multiplied; a CTA has a unit of each round until it has none.
+    MONOMOE_DEVICE static u32 last_round(u32 expert) { return ((expert + 1) * schedule::kGUp - 1) / schedule::kGrid; }
 };
 
 // Down-projection: CTA c owns output stripe c / kDownGroups for the active experts of its group c mod kDownGroups,

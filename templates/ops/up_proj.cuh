@@ -13,7 +13,7 @@
 struct UpScales {
     // Units ahead of the one that is multiplied: loads queue behind a ring full of weights, which may be more than one unit.
     static constexpr u32 kAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
-    static_assert(kAhead < schedule::kScaleSlots, "a slot is asked for when its last reader has gone on");
+    static_assert(kAhead < schedule::kScaleSlots, "a slot is asked for again behind the sync_warp that ends its unit");
 
     SharedStorage& storage;
     const float* scales;  // w13_scale
@@ -97,12 +97,18 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
     const u32 active_count = s.active_count;
     const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
     const u32 q = lane % 4;
-    u32 units = 0;
+    const u32 count = UpUnit::count(cta, active_count);
     UpUnit unit = UpUnit::first(cta), ahead = unit;
     const UpScales scales = {s, args.w13_scale, warp, lane};
 #pragma unroll 1
     for (u32 i = 0; i < UpScales::kAhead; ++i, ahead.advance()) scales.ask(i, ahead, ahead.valid(active_count));
-    if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
+    // `left` units come behind the one that is begun.
+    const auto tell_ending = [&](u32 left) {
+        if (left >= 2 || warp > 0 || lane > 0) return;
+        s.up_ending_since[left] = device::sm_clock();
+        device::mbarrier_arrive(&s.barrier.up_ending[left]);
+    };
+    if (count == 0) tell_ending(0);
     // Packets are asked for one stage ahead.
     constexpr bool kPackets = !schedule::kXInShared && shape::quantizes();
     Operands asked[kPackets ? Stage::kWarpBlocks : 1];
@@ -113,12 +119,13 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
 #pragma unroll
         for (u32 i = 0; i < Stage::kWarpBlocks; ++i) input(s.active[unit.expert()].tokens, 0, i).ask(asked[i], lane);
     }
-    for (; unit.valid(active_count); ++units) {
+#pragma unroll 1
+    for (u32 units = 0; units < count; ++units) {
         const u32 tokens = s.active[unit.expert()].tokens;
         scales.ask(units + UpScales::kAhead, ahead, ahead.valid(active_count));
         ahead.advance();
         unit.advance();
-        if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
+        tell_ending(count - 1 - units);
         const u32 next_tokens = unit.valid(active_count) ? s.active[unit.expert()].tokens : 0;
         float sums[Stage::kAccumulators][4] = {};
 #pragma unroll 1
@@ -166,7 +173,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         if (lane == 0) device::mbarrier_arrive(&s.barrier.partial_full[buffer]);
         trace.mark(Event::kStageDone, units);
     }
-    return units;
+    return count;
 }
 
 // Waits until the epilogue warps have read both partial buffers. One MMA warp, after `units` units.

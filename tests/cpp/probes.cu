@@ -193,7 +193,6 @@ MONOMOE_DEVICE void probe_memory(const Probe& p) {
     p.put(19, p.index, static_cast<u32>(device::load_behind(reinterpret_cast<const device::Bf16*>(row) + 5)));
     p.put(20, p.index, two.x + 3 * two.y);
     p.put(21, p.index, fold(device::load_behind(reinterpret_cast<const F32x4*>(row))));
-    device::keep(device::load_input(reinterpret_cast<const float*>(row) + 3));  // gives nothing
 }
 
 MONOMOE_DEVICE void copy_to_ring(const Probe& p, Storage& s, u32 offset, u32 source, u32 bytes, device::CachePolicy policy) {
@@ -278,7 +277,7 @@ MONOMOE_DEVICE void probe_clocks(const Probe& p) {
     p.put(1, p.index, static_cast<u32>(device::global_nanoseconds() >= time));
     p.put(2, p.index, static_cast<u32>(last >= more && last < 0x80000000u));
     const u32 before = device::sm_clock();
-    device::spin(100);
+    device::spin_since(before, 100);
     p.put(3, p.index, static_cast<u32>(device::sm_clock() - before < 0x80000000u));
 }
 

@@ -32,7 +32,6 @@ MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
     return v;
 }
 
-MONOMOE_DEVICE void keep(float value) { static_cast<void>(value); }
 
 // Inputs nobody writes during the launch.
 template <typename T>
