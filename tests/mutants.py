@@ -42,7 +42,7 @@ LARGE = KernelSpec(TALL, Schedule(3, 4, 128, 1, 128, 4, 4), 32)  # more packets 
 DENSE = KernelSpec(  # lanes with more experts than they take to bound a token's
     replace(TOY, name="toy-dense", experts=96, top_k=24), Schedule(3, 4, 256, 2, 128, 2, 2)
 )
-PILE = replace(DENSE, token_tile=16)  # more rows than a requant warp notes at once
+PILE = replace(DENSE, token_tile=16)  # more experts than a requant warp notes the rows of at once
 WIDE = KernelSpec(  # scales of more column blocks than half a warp
     replace(TOY, name="toy-2176", hidden=2176, experts=4), Schedule(4, 4, 128, 2, 128, 2, 2)
 )
@@ -692,13 +692,13 @@ MUTANTS = (
         "a row lies in the column of the next",
         DOWN,
         "column = RowNotes::column(place)",
-        "column = RowNotes::column(behind)",
+        "column = (RowNotes::column(place) + 1) % schedule::kColumns",
     ),
     Mutant(
         "a row is read from the place of the next",
         DOWN,
         "handoff.h_row(RowNotes::row(place))",
-        "handoff.h_row(RowNotes::row(behind))",
+        "handoff.h_row(RowNotes::row(place) + 1)",
     ),
     Mutant(
         "a row has the weight of the next",
@@ -710,7 +710,7 @@ MUTANTS = (
         "rows have the weights of others of their token",
         DOWN,
         "s.selected[token][i] == expert.expert",
-        "s.selected[token][i] <= expert.expert",
+        "s.selected[token][i] >= expert.expert",
     ),
     Mutant(
         "rows of an expert are all its first",
@@ -749,13 +749,6 @@ MUTANTS = (
         "const bool valid = local <= share.count;",
     ),
     Mutant(
-        "the last expert that is noted is published before its other rows",
-        DOWN,
-        PUBLISH_BEHIND,
-        "publish(notes.left > 1 ? RowNotes::local(behind) : first + RowNotes::kStep);",
-        spec=CROWD,
-    ),
-    Mutant(
         "all experts are published behind the last row that is noted",
         DOWN,
         PUBLISH_BEHIND,
@@ -770,12 +763,16 @@ MUTANTS = (
         MMA,
         "device::mbarrier_arrive(&s.barrier.up_ending[left]);",
         "device::mbarrier_arrive(&s.barrier.up_ending[1 - left]);",
+        spec=RAW,
+        tokens=(1, 1),
     ),
     Mutant(
         "a CTA without up units does not tell that it has none",
         MMA,
         "    if (count == 0) tell_ending(0);\n",
         "",
+        spec=LEADS,
+        tokens=(1, 1),
     ),
     Mutant(
         "the end of the up-projection is told of before its time is noted",

@@ -158,429 +158,409 @@ inline constexpr Shape kShapes[] = {
 
 inline constexpr Kernel kKernels[] = {
     {"deepseek-v3-tp16-t8-g128-u16x1024x4-d112x128x3.cubin",
-        "b98bf19889ba87c1883d1b4cbb6d0054e7655634dd3c15884382100d178623b5",
+        "70d8110fadc149fa851deb13e5e58a37fa4a05082b530f556b3f590fb78f496b",
         "monomoe_deepseek_v3_tp16_t8_g128_u16x1024x4_d112x128x3",
         0, {128, 16, 1024, 112, 128, 4, 3}, 8, 128, 608, 148992, 87, 97280, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3-tp16-t8-g132-u16x1024x4-d112x128x3.cubin",
-        "18e5fd227669b4f39ebca034238302b0c9b07e8a55cee424546f18767ef57c9b",
+        "011bc38c1baef5563e950fb3a04a301d48239bfec54bd180eb6ca0e8c8bc4d5f",
         "monomoe_deepseek_v3_tp16_t8_g132_u16x1024x4_d112x128x3",
         0, {132, 16, 1024, 112, 128, 4, 3}, 8, 132, 608, 148992, 87, 97280, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3-tp8-t8-g128-u32x1024x4-d112x256x3.cubin",
+        "c9d04ed5888b77ca574957da6a99296d10bbcbce0f7e6f9d7325e6b0e5b21914",
+        "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x4_d112x256x3",
+        1, {128, 32, 1024, 112, 256, 4, 3}, 8, 128, 608, 157440, 87, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "1d2e3758d49e2186e1d5499d7a1fdeb1e0d71cfef38de5c4d299cb6ec75ba063",
+        "e9502b7e3a22a358b4c64ad310450418145b4d5064ce1b59a6adbd12320d7d3c",
         "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x6_d56x256x3",
-        1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 91, 130048, Layout::kPacked, Router::kLogits, false},
+        1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 93, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d112x256x4.cubin",
-        "bef29f044801bf1f7b60ccb1a919616c09afcd0f08485039f89d39f8e45ccb70",
+        "ba7d8254685cb84bd491fa2bdf792e7fd1ef6fa7a6e2cb59504e7f0d5e8bac0f",
         "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d112x256x4",
         2, {128, 32, 1024, 112, 256, 4, 4}, 8, 128, 608, 225920, 86, 65536, Layout::kPacked, Router::kLogits, false},
+    {"deepseek-v3.1-tp8-bf16-t8-g132-u32x1024x4-d112x256x4.cubin",
+        "b08c1f72ae70fe6fe01e2917b220ba9c6ca39e8e89ca76fc53d1dc1c56bacea8",
+        "monomoe_deepseek_v3_1_tp8_bf16_t8_g132_u32x1024x4_d112x256x4",
+        2, {132, 32, 1024, 112, 256, 4, 4}, 8, 132, 608, 225920, 86, 65536, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t16-g132-u32x1024x4-d112x256x4.cubin",
-        "589d2a05094a7c57ca36ed5e49a0fc2a9bed6f563fc87bf6b83b69f5ac088cb9",
+        "0a36db0642e1fe07571bcec85b7b3bdb4df2dd1ee70ef649f774256447789bb4",
         "monomoe_deepseek_v3_1_tp8_t16_g132_u32x1024x4_d112x256x4",
         3, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 217984, 89, 260096, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t32-g132-u16x1024x3-d112x256x5.cubin",
-        "a7ba4a6c1a600d358385fd7b32a4e3b853419de2b07e8322b92ebb784fba46bc",
+        "dcd10da41cf11ad42b8055c10726977dc11573bd47d610e400916184de542896",
         "monomoe_deepseek_v3_1_tp8_t32_g132_u16x1024x3_d112x256x5",
         3, {132, 16, 1024, 112, 256, 3, 5}, 32, 132, 608, 148608, 96, 520192, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4-raw.cubin",
-        "99a4890d0413785d264c14c0f74deaa042a82c1d0ec9659118128e89a615d9e0",
+        "451d11c1a2f4b7205e1ad41ac9d68eb40d152def8621448c35f4bbf156a0cad5",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4_raw",
         3, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 173824, 87, 130048, Layout::kRaw, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2.cubin",
-        "d99336d73488af55386f62ef432fe794eadb26a9ddbeeb61534b9caed5cd8406",
+        "29663a1abc4d500183e29a515d063ed85f5cbeee54823e37e0fd301ac386e5e5",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2",
-        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 177920, 91, 130048, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 177920, 93, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2-pdl.cubin",
-        "d67bf48ef60bc674a05919e7f9fb7e52923704ce0624638ad7b8f3901d3b81e8",
+        "23bc12fe7c27cec61e1d97c201ca206fa74cf885a054d9ff5880ddc725bb3e48",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2_pdl",
-        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 177920, 91, 130048, Layout::kPacked, Router::kLogits, true},
+        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 177920, 93, 130048, Layout::kPacked, Router::kLogits, true},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "9484822c6dbffe9ef5228fcb1bf93685aacf897dcfff84f256dad9ae49e2c28b",
+        "f86787f044b95a32b6a6c603092817f7c4823b783b8b38b7c15c90737157e147",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3",
-        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 91, 130048, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 93, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3-router.cubin",
-        "28fd8f4fc93e8f69e97f65f34d889bd58c5671dbc2e212867f83322c425e2e3e",
+        "3999526ba8085ae74acf7bd7121647ccf02f9b11cbd61f8781c26d121ae9923c",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3_router",
         3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 95, 138240, Layout::kPacked, Router::kWeight, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x3-pdl.cubin",
-        "e450254cc46ba5190859fa9fcbde40d76ae22bd8001daf1208f0b7e4deaab0a0",
+        "92e4f80a2fe4deab8770df68ea77126bddf51cf59872a864d2a98e590ce115e9",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x3_pdl",
-        3, {128, 32, 1024, 64, 256, 6, 3}, 8, 128, 608, 194304, 87, 130048, Layout::kPacked, Router::kLogits, true},
+        3, {128, 32, 1024, 64, 256, 6, 3}, 8, 128, 608, 194304, 88, 130048, Layout::kPacked, Router::kLogits, true},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4-raw.cubin",
-        "7af58155b40b9a69b3be1b77e051d0d97bf9d01e727f0de37fbcc9ec3b1224bf",
+        "98a8268eb92e4258a087b8924a033fd181f2d93aa58c99c3676b68d6e78e62a7",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_raw",
-        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 227072, 91, 130048, Layout::kRaw, Router::kLogits, false},
+        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 227200, 92, 130048, Layout::kRaw, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1792x3-d64x256x3-raw.cubin",
-        "67fe8b4f29caa9eadeab0562f2b2cbd0b4fc414638d04a6ffceb4ed76488eebe",
+        "571cb390d039fb062cd0c13b4e44d70177ca8199fb4dde496c6be4ef80e92caa",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1792x3_d64x256x3_raw",
-        3, {128, 32, 1792, 64, 256, 3, 3}, 8, 128, 608, 190464, 92, 130048, Layout::kRaw, Router::kLogits, false},
-    {"glm-4.5-air-t8-g128-u176x1024x8-d128x1408x3.cubin",
-        "6d1c3bbdf4b527304e4ef92af030fefe9bbae064e40c16022e0a2cc6e26af48b",
-        "monomoe_glm_4_5_air_t8_g128_u176x1024x8_d128x1408x3",
-        4, {128, 176, 1024, 128, 1408, 8, 3}, 8, 128, 608, 208256, 86, 397312, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1792, 64, 256, 3, 3}, 8, 128, 608, 190464, 96, 130048, Layout::kRaw, Router::kLogits, false},
     {"glm-4.5-air-t8-g132-u176x1024x8-d128x1408x3.cubin",
-        "88044fc5bbf89b63a2ef6ba291109ccbf825a357686a30d49f8b8d8f33b20a78",
+        "19016b9eadeaa7d77e1565ca7778ba2ee1c36380a18a53a16189bfbbedaf1af3",
         "monomoe_glm_4_5_air_t8_g132_u176x1024x8_d128x1408x3",
-        4, {132, 176, 1024, 128, 1408, 8, 3}, 8, 132, 608, 208256, 86, 397312, Layout::kPacked, Router::kLogits, false},
+        4, {132, 176, 1024, 128, 1408, 8, 3}, 8, 132, 608, 208256, 88, 397312, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g128-u32x1024x4-d64x256x3.cubin",
-        "e740694dd72050e0e377818f4795487bc14a17601eddd4680274f8d2ee2ec8f2",
+        "ed115ebd4b90b156afac841d391cb71c0355a47c15e1457b32ac9594a481bb0d",
         "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x4_d64x256x3",
         5, {128, 32, 1024, 64, 256, 4, 3}, 8, 128, 608, 221056, 89, 65536, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g128-u32x1024x5-d64x256x3.cubin",
-        "7f0eef04c5a226ac1e3f6ca07daf1aa0d2f0ee932781a11a8a7bc4a9625caba8",
+        "41341e61128e43c1ede98b17dfc5721ff45283b4f09de3c86b288b1e3a34876c",
         "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x5_d64x256x3",
         5, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 229248, 89, 65536, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-bf16-t8-g132-u32x1024x5-d64x256x3.cubin",
-        "77cb5c4e60c6fd7c9fd093faa8fc6965d3a222a35c8e720e4d986080fd40b1e2",
-        "monomoe_glm_5_2_tp8_bf16_t8_g132_u32x1024x5_d64x256x3",
-        5, {132, 32, 1024, 64, 256, 5, 3}, 8, 132, 608, 229248, 89, 65536, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t16-g132-u32x1024x4-d64x256x3.cubin",
-        "a4d75a3d10650b9faa68a3470abbfaad0e722eb47907114530c48b09088a8070",
-        "monomoe_glm_5_2_tp8_t16_g132_u32x1024x4_d64x256x3",
-        6, {132, 32, 1024, 64, 256, 4, 3}, 16, 132, 608, 223872, 90, 241664, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t16-g128-u32x1024x5-d64x256x3.cubin",
+        "bdbe4e09d54c6bef8087679bec992e36be591e325a4a45ccca1e164eea105c3c",
+        "monomoe_glm_5_2_tp8_t16_g128_u32x1024x5_d64x256x3",
+        6, {128, 32, 1024, 64, 256, 5, 3}, 16, 128, 608, 232064, 90, 241664, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t32-g128-u32x2048x4-d64x256x4.cubin",
-        "6f229814c5b95aa43ba4fa20fb636411976d39931c060c42194a1d73c57a63ec",
+        "7172674db00d958419d3d935e6454cd90761c34f8c1bca95adce4a5fd1f50c3b",
         "monomoe_glm_5_2_tp8_t32_g128_u32x2048x4_d64x256x4",
         6, {128, 32, 2048, 64, 256, 4, 4}, 32, 128, 608, 209280, 96, 483328, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x1024x6-d64x256x5-router.cubin",
-        "6da3f278b11fb6b2fa7ac8a91d3bbebc49f3e77ede5ecbef54a4ca24d0f5d375",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x1024x6_d64x256x5_router",
-        6, {128, 32, 1024, 64, 256, 6, 5}, 8, 128, 608, 209664, 95, 129024, Layout::kPacked, Router::kWeight, false},
-    {"glm-5.2-tp8-t8-g128-u32x2048x3-d48x256x3-raw.cubin",
-        "0144be31a231669f0780cabaffa592002f888a71af0de57eb32cb3b3d367ce0b",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d48x256x3_raw",
-        6, {128, 32, 2048, 48, 256, 3, 3}, 8, 128, 608, 185600, 96, 120832, Layout::kRaw, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x2048x3-d64x256x4.cubin",
-        "302af2ab81a1773082f7eeeb6e5415c52a2be267eebb0be7a7730990d39da6ba",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d64x256x4",
-        6, {128, 32, 2048, 64, 256, 3, 4}, 8, 128, 608, 185088, 89, 120832, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x2048x3-d64x256x3-raw.cubin",
+        "55a87ade59fd913629780fa62aaaca3a0fa00c6d9c2759133cebec5b483bd536",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d64x256x3_raw",
+        6, {128, 32, 2048, 64, 256, 3, 3}, 8, 128, 608, 185088, 96, 120832, Layout::kRaw, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4.cubin",
-        "ca792de5981bdc0ef34153946c8d28c83d9d3909bdd4451a23babd78a86cda09",
+        "0c192b985d12011f0dcde14580ffc6c7cfa425c44a8fd1340afa62fc17348d8f",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4",
-        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 217856, 89, 120832, Layout::kPacked, Router::kLogits, false},
+        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 217856, 93, 120832, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4-raw.cubin",
-        "83b55561a1e1cba70f771e6d7ab9e3366aa5b4050581c7d6671081f7f82aec1c",
+        "b57d6d13a478923f94190f60a20931076a5519ec23943874909990a5aea7852e",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4_raw",
         6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 217856, 96, 120832, Layout::kRaw, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3.cubin",
-        "c12e5072c496e6f7a97b9381734daefeaaeef96185f598147fc4f5537bc12dba",
+        "82d66a04928ef112907655a38981c349fc57b3d7e95c05c522cc9191e732742b",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3",
         6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 185088, 89, 120832, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3-pdl.cubin",
-        "3542b674b931e3b2305b7e97d043b18ecd05e89b4126cbbfed649ea0e3d78465",
+        "938e0e6fea678551e590e3430be1275077aedbec84240679c7b43857fd2e7185",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3_pdl",
         6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 185088, 89, 120832, Layout::kPacked, Router::kLogits, true},
+    {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3-router.cubin",
+        "0ebdedbc9363cfa861eae02758848f990e23a6acd4b75f73281830873b32d66b",
+        "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3_router",
+        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 185088, 95, 129024, Layout::kPacked, Router::kWeight, false},
     {"glm-5.2-tp8-t8-g132-u32x2048x4-d64x256x4-pdl.cubin",
-        "11c52aa24a330a042bb4c9f8289c42f142bdc403d7ebfcc0fda52dfb38e02bc2",
+        "81091fc9e77987bba700a64b5f156c98b4a7dbfccabfd9ee279545b6a6e2734a",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x4_d64x256x4_pdl",
         6, {132, 32, 2048, 64, 256, 4, 4}, 8, 132, 608, 217856, 89, 120832, Layout::kPacked, Router::kLogits, true},
+    {"kimi-k2-tp8-t8-g128-u32x1024x4-d112x256x3.cubin",
+        "9b80329e8800e3e79342777d80bb741dd4521e8c4b7226f33c5b3d8c91ce649e",
+        "monomoe_kimi_k2_tp8_t8_g128_u32x1024x4_d112x256x3",
+        7, {128, 32, 1024, 112, 256, 4, 3}, 8, 128, 608, 157440, 87, 130048, Layout::kPacked, Router::kLogits, false},
     {"kimi-k2-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "b286683a5cc0f904c8d3545e6dc64e277c1d4c9283d3040698f2ba5d375163f9",
+        "2b3209904957852ef14a9a48838ea3acd50d110512b6b3345e585881982ca4f9",
         "monomoe_kimi_k2_tp8_t8_g128_u32x1024x6_d56x256x3",
-        7, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 92, 130048, Layout::kPacked, Router::kLogits, false},
+        7, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 93, 130048, Layout::kPacked, Router::kLogits, false},
     {"minimax-m2-t8-g128-u192x1024x5-d64x512x4.cubin",
-        "fe96ca32a8a3ba4e242aca62b38b26d554a232b0b6b470849b515cff54f3327f",
+        "26d85f70195aedc712756bd2199c97d1c1e614e39c85cdeca7d0cd4b611e8e78",
         "monomoe_minimax_m2_t8_g128_u192x1024x5_d64x512x4",
-        8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 162944, 92, 420864, Layout::kPacked, Router::kLogits, false},
+        8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 162944, 90, 420864, Layout::kPacked, Router::kLogits, false},
     {"mixtral-8x7b-fp8-tp8-t8-g128-u224x2048x3-d128x896x3.cubin",
-        "6e89bb241273404858702bd6f3a4c38a13c964b829282169ec697666779452db",
+        "dd0c1ea2e5c378efda735562a88c5eae3c36b092a187ed733a8b307c4dbb9302",
         "monomoe_mixtral_8x7b_fp8_tp8_t8_g128_u224x2048x3_d128x896x3",
-        9, {128, 224, 2048, 128, 896, 3, 3}, 8, 128, 608, 172800, 94, 151552, Layout::kPacked, Router::kLogits, false},
+        9, {128, 224, 2048, 128, 896, 3, 3}, 8, 128, 608, 172928, 96, 151552, Layout::kPacked, Router::kLogits, false},
+    {"qwen3-235b-a22b-t8-g128-u192x2048x3-d64x512x3.cubin",
+        "5775decef153f47df1c51f768d14d6006dc1c9b8ad34e5464c8f7d3b0dbb082f",
+        "monomoe_qwen3_235b_a22b_t8_g128_u192x2048x3_d64x512x3",
+        10, {128, 192, 2048, 64, 512, 3, 3}, 8, 128, 608, 171392, 92, 430080, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-t8-g128-u96x1024x3-d64x512x3.cubin",
-        "b94a39746b077d05460c16694f491deb291c40cf40d0f46bd96cf8a403a6c904",
+        "7619136dbf1c7d8a3fd787d351bd51df1805ea6d117fd96d18cbc87c810a2108",
         "monomoe_qwen3_235b_a22b_t8_g128_u96x1024x3_d64x512x3",
         10, {128, 96, 1024, 64, 512, 3, 3}, 8, 128, 608, 179584, 92, 430080, Layout::kPacked, Router::kLogits, false},
-    {"qwen3-235b-a22b-tp2-t8-g128-u48x1024x3-d128x768x3.cubin",
-        "9333837ec3f28cd0566a3035c7ee4201c95595ad559a241b1f8dd3f59ea5892f",
-        "monomoe_qwen3_235b_a22b_tp2_t8_g128_u48x1024x3_d128x768x3",
-        11, {128, 48, 1024, 128, 768, 3, 3}, 8, 128, 608, 178560, 92, 233472, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u96x1024x5-d64x384x4.cubin",
-        "ae5cd58c7197fcfe097d4121826b063b436ca204ee3db57fcb7162c367e73b42",
+        "340305ee2d3ff5a3df4c2ea90488d48e0a202f3660033a43ffeeea1907db5b5f",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u96x1024x5_d64x384x4",
-        11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 172416, 78, 233472, Layout::kPacked, Router::kLogits, false},
+        11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 172544, 78, 233472, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u96x2048x3-d128x768x3.cubin",
-        "de7360e9fb7f709c587d23058b3b6d8535b21b03a6e5693720e6ff6b633d8c02",
+        "ba42f017795736df1f6cbc6dd146f6d6a7e3a897aac57bcd37e05683328b87c2",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u96x2048x3_d128x768x3",
-        11, {128, 96, 2048, 128, 768, 3, 3}, 8, 128, 608, 170368, 87, 233472, Layout::kPacked, Router::kLogits, false},
+        11, {128, 96, 2048, 128, 768, 3, 3}, 8, 128, 608, 170496, 88, 233472, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp4-t8-g128-u48x1024x5-d64x384x4.cubin",
-        "cb2e4bb54d16c5665c49c47e1c4950142fdd1f2d58e8255e2aa1d62cb413aeba",
+        "99c3f516a248e170bb119b6173911644de0bb5bc345859e72f0bf6284ad8a90c",
         "monomoe_qwen3_235b_a22b_tp4_t8_g128_u48x1024x5_d64x384x4",
         12, {128, 48, 1024, 64, 384, 5, 4}, 8, 128, 608, 174592, 77, 135168, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp4-t8-g128-u48x2048x3-d64x384x3.cubin",
-        "5c3c1901d6ff154f2f3c1ff21a9726bd5ee4bab8484bd6123dfa6b3ed242fbfe",
+        "2420b285e50314868157e954e693437dd81ef002ec4f0b1b3f2fc96943ffeca7",
         "monomoe_qwen3_235b_a22b_tp4_t8_g128_u48x2048x3_d64x384x3",
-        12, {128, 48, 2048, 64, 384, 3, 3}, 8, 128, 608, 174592, 87, 135168, Layout::kPacked, Router::kLogits, false},
-    {"qwen3-30b-a3b-t8-g128-u96x1024x5-d64x384x5.cubin",
-        "b21cd0a13a63806b6a2a600f8eba41abe306a2d13c8d60663e200284c87e551f",
-        "monomoe_qwen3_30b_a3b_t8_g128_u96x1024x5_d64x384x5",
-        13, {128, 96, 1024, 64, 384, 5, 5}, 8, 128, 608, 137600, 80, 215040, Layout::kPacked, Router::kLogits, false},
+        12, {128, 48, 2048, 64, 384, 3, 3}, 8, 128, 608, 174592, 90, 135168, Layout::kPacked, Router::kLogits, false},
     {"qwen3-30b-a3b-t8-g128-u96x2048x3-d64x768x3.cubin",
-        "90d0594a8889ebfd3c06971e999d2bc63c538fe3153948e824888f9128c9d4ab",
+        "756f04011bf269fc69bd64fd77677a3dbe7adaca16376f0bbbbc56548029bfaf",
         "monomoe_qwen3_30b_a3b_t8_g128_u96x2048x3_d64x768x3",
-        13, {128, 96, 2048, 64, 768, 3, 3}, 8, 128, 608, 153984, 79, 215040, Layout::kPacked, Router::kLogits, false},
+        13, {128, 96, 2048, 64, 768, 3, 3}, 8, 128, 608, 153984, 82, 215040, Layout::kPacked, Router::kLogits, false},
     {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "35f14da02f847d90ce2e88617c99538d33d222661fbcb534fbfa6f600514887b",
+        "33751bf464d6d88a85330f811e78fac09671fc5e980e24d34a970d3f44b1b85e",
         "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d128x512x3",
         14, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131072, 72, 182272, Layout::kPacked, Router::kLogits, false},
     {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d64x512x4.cubin",
-        "88b7baf4526aee83851f2db83c983c90ee5eb16d1fb391fee2c3088ffa9ac7d3",
+        "db051b0f9af699e052aaf06ab0776517eaf6e6042d577cb9a96def1460d0fa32",
         "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d64x512x4",
-        14, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 132096, 67, 182272, Layout::kPacked, Router::kLogits, false},
-    {"qwen3-next-80b-a3b-t8-g132-u64x1024x4-d64x512x4.cubin",
-        "9ab3edf28ac40178447ef52aeb5c6a087e26e7120a9fb6f9c9cc275b43459f47",
-        "monomoe_qwen3_next_80b_a3b_t8_g132_u64x1024x4_d64x512x4",
-        14, {132, 64, 1024, 64, 512, 4, 4}, 8, 132, 608, 132096, 66, 182272, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-bf16-t8-g128-u128x1024x4-d64x512x3.cubin",
-        "88d194814f674b3a84582e149e8acc13ad27b82d16ae0d5ab99e43036384bdea",
-        "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x4_d64x512x3",
-        15, {128, 128, 1024, 64, 512, 4, 3}, 8, 128, 608, 202880, 83, 262144, Layout::kPacked, Router::kLogits, false},
+        14, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 132096, 70, 182272, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-bf16-t8-g128-u128x1024x5-d64x512x4.cubin",
-        "d81c19e807c8f63f995e05d081ce3f7d9bfee1811d036093c32ac49bc62bd354",
+        "03729113a08a8b5106675525aab309a4fa59e7fe3e23e750fa1f457cf0bc12ea",
         "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x5_d64x512x4",
-        15, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 227456, 83, 262144, Layout::kPacked, Router::kLogits, false},
+        15, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 227456, 79, 262144, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-bf16-t8-g128-u128x1024x6-d64x512x4.cubin",
+        "354bad231ad0bfbd0cd4341d83360e36e133c15014b03b7dadb0fbbbe9bfafe9",
+        "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x6_d64x512x4",
+        15, {128, 128, 1024, 64, 512, 6, 4}, 8, 128, 608, 227456, 79, 262144, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t16-g132-u64x1024x3-d64x512x4.cubin",
-        "20914ce8c82f6119316872087e1c894c56eed96314a494b33c72e8c23b39bd9d",
+        "402a337100b92cdcce357f3703d230739303f8b42f26696d4b3c856b64130c17",
         "monomoe_qwen3_5_122b_t16_g132_u64x1024x3_d64x512x4",
-        16, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 209152, 92, 579584, Layout::kPacked, Router::kLogits, false},
+        16, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 209152, 93, 579584, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t32-g132-u128x1024x4-d96x512x4.cubin",
-        "86026b91ff0042eaecffbbbb742f69e96d2af9176ce7762649079e1140db2886",
+        "7ecc3880c29e48bc5ded7bed6849cb68fd9362ed20396ae400eeb5e9e74f01bd",
         "monomoe_qwen3_5_122b_t32_g132_u128x1024x4_d96x512x4",
-        16, {132, 128, 1024, 96, 512, 4, 4}, 32, 132, 608, 225792, 88, 1159168, Layout::kPacked, Router::kLogits, false},
+        16, {132, 128, 1024, 96, 512, 4, 4}, 32, 132, 608, 225920, 87, 1159168, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4.cubin",
-        "7d6e49a3737a2a1f1e1c2c0c17dec0fdaa1ce3b54b8ae49754be455f52640125",
+        "4e4cbf634861258206580ff91f6ccec92c81d23648b6866a6155a5ec45fb5f86",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172672, 86, 289792, Layout::kPacked, Router::kLogits, false},
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172800, 87, 289792, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-pdl.cubin",
-        "1cad9579d61690df6807d93f63c70799f6cfa1140f979f6a300c364f27186143",
+        "9f0f9e61dda45328cb1586de6a67c195524be4f9157d589015cadc1e3b1ea3e1",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_pdl",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172672, 86, 289792, Layout::kPacked, Router::kLogits, true},
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172800, 87, 289792, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-router.cubin",
-        "fd176e07d6ae04f23f1f6fca42fb651ed2b7f4c36f58999bc9b0cc383c944187",
+        "1dceae8a49181e89d0fb096508737bda0da6210177736a55222963f69fe9279f",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_router",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172672, 92, 297984, Layout::kPacked, Router::kWeight, false},
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172800, 92, 297984, Layout::kPacked, Router::kWeight, false},
+    {"qwen3.5-122b-t8-g128-u128x1024x8-d64x512x5.cubin",
+        "04f7fbc311c974fb05d2a12e1fe7f74a711e02f4dad67bdd087f79db9fff8898",
+        "monomoe_qwen3_5_122b_t8_g128_u128x1024x8_d64x512x5",
+        16, {128, 128, 1024, 64, 512, 8, 5}, 8, 128, 608, 205568, 87, 289792, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x3072x2-d64x1024x2-raw.cubin",
-        "b445429664b2bedb9f5b63fff4c5470f677dd90eef9414e5e19dee41fec1daa9",
+        "7068047e085bcf9e05bd0266ab0e53509f47b96b9d9608b5f50e0a40e6dc5812",
         "monomoe_qwen3_5_122b_t8_g128_u128x3072x2_d64x1024x2_raw",
         16, {128, 128, 3072, 64, 1024, 2, 2}, 8, 128, 608, 176768, 96, 289792, Layout::kRaw, Router::kLogits, false},
-    {"qwen3.5-122b-t8-g128-u64x1024x3-d64x512x3.cubin",
-        "888ca80765f074fa5b9f8f27ae54bc03b5ac026718c91dfb57c7955d8c646f46",
-        "monomoe_qwen3_5_122b_t8_g128_u64x1024x3_d64x512x3",
-        16, {128, 64, 1024, 64, 512, 3, 3}, 8, 128, 608, 180864, 91, 289792, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t8-g128-u64x1024x3-d64x512x4.cubin",
-        "634bf5c32048ef99786a7ba0d4160f4ee16f7bf6745003c5dc410682cfad031d",
-        "monomoe_qwen3_5_122b_t8_g128_u64x1024x3_d64x512x4",
-        16, {128, 64, 1024, 64, 512, 3, 4}, 8, 128, 608, 180864, 91, 289792, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t8-g132-u128x1024x5-d64x512x3.cubin",
-        "9601c3721d817dc2faafe96a18bfe7969a57da39b58172bfdf5ee16d24dd3aa2",
-        "monomoe_qwen3_5_122b_t8_g132_u128x1024x5_d64x512x3",
-        16, {132, 128, 1024, 64, 512, 5, 3}, 8, 132, 608, 156288, 86, 289792, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-bf16-t8-g128-u64x1024x4-d128x512x3.cubin",
+        "0514bda1c1ffaf6e40f20ae86f35589cafce6c44558debb12c338fb794d95564",
+        "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x4_d128x512x3",
+        17, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 176000, 86, 131072, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x4-d64x512x4.cubin",
-        "d68c8915464f9d3d4ca41445c6e64d63fdad64e3a0ff2eb33d2be66eef33077b",
+        "d8dcc3223edd03849c0384163da72ef6c5e8a083ff4eef3d224f7a2ceacfb14b",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x4_d64x512x4",
-        17, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 177024, 86, 131072, Layout::kPacked, Router::kLogits, false},
+        17, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 177024, 89, 131072, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x5-d64x512x6.cubin",
-        "71d6deeae35269b8ca8ee84c2ed5731c02d0be93975844cd4c47181ec2c1c5d0",
+        "9b41e3715c4bc108d1c3d0d2a0e7f318001ebfe598257bf96bff1b1c40125996",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x5_d64x512x6",
-        17, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 209792, 86, 131072, Layout::kPacked, Router::kLogits, false},
+        17, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 209792, 89, 131072, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t16-g132-u32x512x4-d64x512x5.cubin",
-        "360200f4c1d45b5fa6960bd52780ebec8a6dd7682c865217482f47fc4cc01356",
+        "92f0d114a8997fffaa319b18024d372ec16291ba71bb180c4ae02409ec498be7",
         "monomoe_qwen3_5_35b_t16_g132_u32x512x4_d64x512x5",
-        18, {132, 32, 512, 64, 512, 4, 5}, 16, 132, 608, 168064, 71, 299008, Layout::kPacked, Router::kLogits, false},
+        18, {132, 32, 512, 64, 512, 4, 5}, 16, 132, 608, 168064, 73, 299008, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t32-g132-u32x512x5-d64x512x6.cubin",
-        "f038f6d508c4be19662c9da599e6cbbf0b130b20c9bbabdcc511b8139fb575b5",
+        "a59d8eb4b11fe903e9909623716114495601e6d805209cdfe100297718ed7378",
         "monomoe_qwen3_5_35b_t32_g132_u32x512x5_d64x512x6",
-        18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 231296, 81, 598016, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g128-u32x512x4-d128x512x4-pdl.cubin",
-        "037e652e22018e8eed0f8eec1cece452039f8f2b0d0068cf0f95783a89c82e88",
-        "monomoe_qwen3_5_35b_t8_g128_u32x512x4_d128x512x4_pdl",
-        18, {128, 32, 512, 128, 512, 4, 4}, 8, 128, 608, 131328, 67, 149504, Layout::kPacked, Router::kLogits, true},
+        18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 231296, 80, 598016, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-pdl.cubin",
-        "d1717f0492478103875cdd60e0b358589d418dfc0462f046776416d13aac7ac0",
+        "9d60828436baaf19b1281631e5404fe18936b7263f8563bda8ac601637795403",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_pdl",
-        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130816, 67, 149504, Layout::kPacked, Router::kLogits, true},
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130816, 70, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-router.cubin",
-        "e329d1d1ce438318dc69d177e52f0ccb52e62d41d1386545050ce235ddeaa486",
+        "5dfab1821aa3f3eaf388d286a7d107e0c1f021256749241647f8e1a27fd46fa7",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_router",
         18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130816, 72, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4.cubin",
-        "29b644c6e59f7def74e31f42871b8b9506232a110e8a25a0029d8a6bac62f8ee",
+        "93b58389af7148a607647c51298f79186a720f4d191e6c3a67d7de69564122bd",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4",
-        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130816, 67, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130816, 70, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-router.cubin",
-        "f616f4ef9fe1924a0d56e0e8bfcbf1164f0de6d896aee3c3fe76c14da5adfde7",
+        "1a8bc72701c380b2602f87457fcc8d9f1dadbec8b51e0981cece4e7a830879ab",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_router",
         18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130816, 72, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3.cubin",
-        "81af9e196b2a73fe6629529f1eb3996f03a630ef42129883964827132b4127a0",
+        "7a95eddd37fde0056217ae71aafad2b043814e7fae6d7f0d246ee482030af258",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3",
-        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 66, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 70, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3-pdl.cubin",
-        "d2617128f6cf99927dddfde2947221e058afa165cbd03f4a7e817c8ac7c09000",
+        "9cd8af397eefcc0eb9f2b2cd4fa9c6318f4a6132a1178b2ec322d3b1c6c7ac1f",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3_pdl",
-        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 66, 149504, Layout::kPacked, Router::kLogits, true},
-    {"qwen3.5-35b-t8-g128-u64x2048x2-d128x512x4-raw.cubin",
-        "209f3b86a9e2e367f825fc9caf64a1ec690f2c33ff7b1a7498133b9f97966ef6",
-        "monomoe_qwen3_5_35b_t8_g128_u64x2048x2_d128x512x4_raw",
-        18, {128, 64, 2048, 128, 512, 2, 4}, 8, 128, 608, 130816, 96, 149504, Layout::kRaw, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g128-u64x2048x2-d64x512x4-raw.cubin",
-        "f2c9ce3c786fdfea1ac2389f9605964c355aa375ecb53aa0ecf5e865c44500d6",
-        "monomoe_qwen3_5_35b_t8_g128_u64x2048x2_d64x512x4_raw",
-        18, {128, 64, 2048, 64, 512, 2, 4}, 8, 128, 608, 131840, 96, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 70, 149504, Layout::kPacked, Router::kLogits, true},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3-raw.cubin",
+        "ea8850f8a80a3bc55f90bc1affc69b9c01040593d4549f88f22403eac3f3dffd",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3_raw",
+        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 80, 149504, Layout::kRaw, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x5.cubin",
+        "56a4283e3bee0900d1512b4a981de878e358fcc9555fc840bddf19b5e9359433",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x5",
+        18, {128, 64, 1024, 64, 512, 5, 5}, 8, 128, 608, 148224, 70, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x2048x3-d128x512x5-raw.cubin",
-        "2c9c387d7cc821571674bb03c9e5f4310248a6b0db9283c4f82f5393c1ad6cca",
+        "a5f1b61132087994eb4cba1aa3d6155b79e4b74c65be5ba421038c6a0484f593",
         "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d128x512x5_raw",
         18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163584, 96, 149504, Layout::kRaw, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g132-u64x1024x4-d64x512x4.cubin",
-        "cb0467bfbd8a6ad029654e38427f7a341e692771e5a0bf843570a9e3b494fb7a",
-        "monomoe_qwen3_5_35b_t8_g132_u64x1024x4_d64x512x4",
-        18, {132, 64, 1024, 64, 512, 4, 4}, 8, 132, 608, 131840, 65, 149504, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g132-u64x2048x3-d64x512x5-raw.cubin",
-        "3de626b16b483721c9ede6a102a4c98d3ab12d01e142cb5532c3fd3a5d595461",
-        "monomoe_qwen3_5_35b_t8_g132_u64x2048x3_d64x512x5_raw",
-        18, {132, 64, 2048, 64, 512, 3, 5}, 8, 132, 608, 164608, 96, 149504, Layout::kRaw, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x2048x3-d64x512x5-raw.cubin",
+        "2a98edae7b5165270d93a7682b1795b8e36be92de7dba3d78a1370bf56da11dd",
+        "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d64x512x5_raw",
+        18, {128, 64, 2048, 64, 512, 3, 5}, 8, 128, 608, 164608, 96, 149504, Layout::kRaw, Router::kLogits, false},
     {"toy-t8-g128-u4x256x3-d16x128x4.cubin",
-        "4ef8de00d07421ae7bcee765c4a0e08d75aba26120cb161ce87d4c406f64c5eb",
+        "e96eb6eaefa193a0c128a81541574caee8a2faeaba9737af186a200c92e67619",
         "monomoe_toy_t8_g128_u4x256x3_d16x128x4",
-        19, {128, 4, 256, 16, 128, 3, 4}, 8, 128, 608, 89728, 86, 67840, Layout::kPacked, Router::kLogits, false},
+        19, {128, 4, 256, 16, 128, 3, 4}, 8, 128, 608, 89728, 82, 67840, Layout::kPacked, Router::kLogits, false},
 };
 
 // Sorted by model, then by variant, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {1, 1, 8, 10.833},  // deepseek-v3-tp16, packed weights
-    {1, 2, 8, 15.624},  // deepseek-v3-tp16, packed weights
-    {0, 4, 8, 25.34},  // deepseek-v3-tp16, packed weights
-    {1, 8, 8, 43.156},  // deepseek-v3-tp16, packed weights
-    {2, 1, 8, 14.959},  // deepseek-v3-tp8, packed weights
-    {2, 2, 8, 24.124},  // deepseek-v3-tp8, packed weights
-    {2, 4, 8, 42.65},  // deepseek-v3-tp8, packed weights
-    {2, 8, 8, 74.887},  // deepseek-v3-tp8, packed weights
-    {7, 1, 8, 14.726},  // deepseek-v3.1-tp8, packed weights
-    {9, 2, 8, 24.101},  // deepseek-v3.1-tp8, packed weights
-    {9, 4, 8, 42.636},  // deepseek-v3.1-tp8, packed weights
-    {9, 8, 8, 75.394},  // deepseek-v3.1-tp8, packed weights
-    {4, 16, 16, 136.516},  // deepseek-v3.1-tp8, packed weights
-    {5, 32, 32, 233.679},  // deepseek-v3.1-tp8, packed weights
-    {8, 1, 8, 14.209},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 2, 8, 23.76},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 4, 8, 42.844},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {11, 8, 8, 75.881},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {10, 1, 8, 22.281},  // deepseek-v3.1-tp8, packed weights, router inside
-    {10, 2, 8, 32.078},  // deepseek-v3.1-tp8, packed weights, router inside
-    {10, 4, 8, 50.889},  // deepseek-v3.1-tp8, packed weights, router inside
-    {10, 8, 8, 85.121},  // deepseek-v3.1-tp8, packed weights, router inside
-    {6, 1, 8, 15.641},  // deepseek-v3.1-tp8, raw weights
-    {6, 2, 8, 24.729},  // deepseek-v3.1-tp8, raw weights
-    {13, 4, 8, 43.907},  // deepseek-v3.1-tp8, raw weights
-    {12, 8, 8, 76.424},  // deepseek-v3.1-tp8, raw weights
-    {3, 1, 8, 14.846},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 2, 8, 24.373},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 4, 8, 43.853},  // deepseek-v3.1-tp8-bf16, packed weights
-    {3, 8, 8, 78.165},  // deepseek-v3.1-tp8-bf16, packed weights
-    {15, 1, 8, 34.819},  // glm-4.5-air, packed weights
-    {14, 2, 8, 64.222},  // glm-4.5-air, packed weights
-    {15, 4, 8, 117.228},  // glm-4.5-air, packed weights
-    {15, 8, 8, 205.31},  // glm-4.5-air, packed weights
-    {23, 1, 8, 13.147},  // glm-5.2-tp8, packed weights
-    {23, 2, 8, 21.278},  // glm-5.2-tp8, packed weights
-    {26, 4, 8, 37.09},  // glm-5.2-tp8, packed weights
-    {24, 8, 8, 65.782},  // glm-5.2-tp8, packed weights
-    {19, 16, 16, 116.805},  // glm-5.2-tp8, packed weights
-    {20, 32, 32, 193.084},  // glm-5.2-tp8, packed weights
-    {28, 1, 8, 12.405},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {27, 2, 8, 20.495},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {27, 4, 8, 36.629},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {27, 8, 8, 65.36},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {21, 1, 8, 20.934},  // glm-5.2-tp8, packed weights, router inside
-    {21, 2, 8, 28.706},  // glm-5.2-tp8, packed weights, router inside
-    {21, 4, 8, 45.867},  // glm-5.2-tp8, packed weights, router inside
-    {21, 8, 8, 75.439},  // glm-5.2-tp8, packed weights, router inside
-    {22, 1, 8, 13.688},  // glm-5.2-tp8, raw weights
-    {22, 2, 8, 21.899},  // glm-5.2-tp8, raw weights
-    {25, 4, 8, 37.793},  // glm-5.2-tp8, raw weights
-    {25, 8, 8, 65.912},  // glm-5.2-tp8, raw weights
-    {17, 1, 8, 13.402},  // glm-5.2-tp8-bf16, packed weights
-    {16, 2, 8, 21.585},  // glm-5.2-tp8-bf16, packed weights
-    {17, 4, 8, 37.751},  // glm-5.2-tp8-bf16, packed weights
-    {18, 8, 8, 66.926},  // glm-5.2-tp8-bf16, packed weights
-    {29, 1, 8, 14.666},  // kimi-k2-tp8, packed weights
-    {29, 2, 8, 24.183},  // kimi-k2-tp8, packed weights
-    {29, 4, 8, 42.972},  // kimi-k2-tp8, packed weights
-    {29, 8, 8, 77.488},  // kimi-k2-tp8, packed weights
-    {30, 1, 8, 29.066},  // minimax-m2, packed weights
-    {30, 2, 8, 53.584},  // minimax-m2, packed weights
-    {30, 4, 8, 100.864},  // minimax-m2, packed weights
-    {30, 8, 8, 185.072},  // minimax-m2, packed weights
-    {31, 1, 8, 15.036},  // mixtral-8x7b-fp8-tp8, packed weights
-    {31, 2, 8, 21.39},  // mixtral-8x7b-fp8-tp8, packed weights
-    {31, 4, 8, 32.011},  // mixtral-8x7b-fp8-tp8, packed weights
-    {31, 8, 8, 39.404},  // mixtral-8x7b-fp8-tp8, packed weights
-    {32, 1, 8, 36.9},  // qwen3-235b-a22b, packed weights
-    {32, 2, 8, 68.919},  // qwen3-235b-a22b, packed weights
-    {32, 4, 8, 125.531},  // qwen3-235b-a22b, packed weights
-    {32, 8, 8, 219.005},  // qwen3-235b-a22b, packed weights
-    {35, 1, 8, 21.037},  // qwen3-235b-a22b-tp2, packed weights
-    {35, 2, 8, 36.727},  // qwen3-235b-a22b-tp2, packed weights
-    {34, 4, 8, 65.688},  // qwen3-235b-a22b-tp2, packed weights
-    {33, 8, 8, 113.261},  // qwen3-235b-a22b-tp2, packed weights
-    {36, 1, 8, 12.792},  // qwen3-235b-a22b-tp4, packed weights
-    {37, 2, 8, 20.907},  // qwen3-235b-a22b-tp4, packed weights
-    {36, 4, 8, 35.057},  // qwen3-235b-a22b-tp4, packed weights
-    {36, 8, 8, 58.965},  // qwen3-235b-a22b-tp4, packed weights
-    {38, 1, 8, 12.81},  // qwen3-30b-a3b, packed weights
-    {39, 2, 8, 20.603},  // qwen3-30b-a3b, packed weights
-    {39, 4, 8, 35.109},  // qwen3-30b-a3b, packed weights
-    {39, 8, 8, 59.052},  // qwen3-30b-a3b, packed weights
-    {40, 1, 8, 11.21},  // qwen3-next-80b-a3b, packed weights
-    {41, 2, 8, 18.046},  // qwen3-next-80b-a3b, packed weights
-    {42, 4, 8, 31.227},  // qwen3-next-80b-a3b, packed weights
-    {42, 8, 8, 57.102},  // qwen3-next-80b-a3b, packed weights
-    {47, 1, 8, 20.63},  // qwen3.5-122b, packed weights
-    {53, 2, 8, 37.166},  // qwen3.5-122b, packed weights
-    {51, 4, 8, 68.594},  // qwen3.5-122b, packed weights
-    {52, 8, 8, 125.019},  // qwen3.5-122b, packed weights
-    {45, 16, 16, 224.578},  // qwen3.5-122b, packed weights
-    {46, 32, 32, 401.936},  // qwen3.5-122b, packed weights
-    {48, 1, 8, 20.006},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {48, 2, 8, 36.127},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {48, 4, 8, 67.495},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {48, 8, 8, 123.733},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {49, 1, 8, 26.387},  // qwen3.5-122b, packed weights, router inside
-    {49, 2, 8, 42.324},  // qwen3.5-122b, packed weights, router inside
-    {49, 4, 8, 74.7},  // qwen3.5-122b, packed weights, router inside
-    {49, 8, 8, 130.928},  // qwen3.5-122b, packed weights, router inside
-    {50, 1, 8, 21.965},  // qwen3.5-122b, raw weights
-    {50, 2, 8, 38.245},  // qwen3.5-122b, raw weights
-    {50, 4, 8, 69.779},  // qwen3.5-122b, raw weights
-    {50, 8, 8, 126.468},  // qwen3.5-122b, raw weights
-    {43, 1, 8, 21.303},  // qwen3.5-122b-bf16, packed weights
-    {44, 2, 8, 37.333},  // qwen3.5-122b-bf16, packed weights
-    {44, 4, 8, 68.817},  // qwen3.5-122b-bf16, packed weights
-    {44, 8, 8, 127.256},  // qwen3.5-122b-bf16, packed weights
-    {63, 1, 8, 9.607},  // qwen3.5-35b, packed weights
-    {61, 2, 8, 14.859},  // qwen3.5-35b, packed weights
-    {61, 4, 8, 25.44},  // qwen3.5-35b, packed weights
-    {68, 8, 8, 45.283},  // qwen3.5-35b, packed weights
-    {56, 16, 16, 79.121},  // qwen3.5-35b, packed weights
-    {57, 32, 32, 131.944},  // qwen3.5-35b, packed weights
-    {64, 1, 8, 8.779},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {59, 2, 8, 14.442},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {58, 4, 8, 24.794},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {58, 8, 8, 43.695},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {60, 1, 8, 13.632},  // qwen3.5-35b, packed weights, router inside
-    {62, 2, 8, 19.769},  // qwen3.5-35b, packed weights, router inside
-    {62, 4, 8, 30.867},  // qwen3.5-35b, packed weights, router inside
-    {62, 8, 8, 51.076},  // qwen3.5-35b, packed weights, router inside
-    {66, 1, 8, 10.024},  // qwen3.5-35b, raw weights
-    {65, 2, 8, 15.351},  // qwen3.5-35b, raw weights
-    {67, 4, 8, 26.391},  // qwen3.5-35b, raw weights
-    {69, 8, 8, 45.599},  // qwen3.5-35b, raw weights
-    {54, 1, 8, 9.593},  // qwen3.5-35b-bf16, packed weights
-    {54, 2, 8, 14.869},  // qwen3.5-35b-bf16, packed weights
-    {55, 4, 8, 25.373},  // qwen3.5-35b-bf16, packed weights
-    {55, 8, 8, 44.056},  // qwen3.5-35b-bf16, packed weights
-    {70, 1, 8, 7.157},  // toy, packed weights
-    {70, 2, 8, 7.191},  // toy, packed weights
-    {70, 4, 8, 7.335},  // toy, packed weights
-    {70, 8, 8, 7.584},  // toy, packed weights
+    {0, 1, 8, 10.687},  // deepseek-v3-tp16, packed weights
+    {0, 2, 8, 15.482},  // deepseek-v3-tp16, packed weights
+    {1, 4, 8, 24.993},  // deepseek-v3-tp16, packed weights
+    {0, 8, 8, 42.648},  // deepseek-v3-tp16, packed weights
+    {2, 1, 8, 14.718},  // deepseek-v3-tp8, packed weights
+    {3, 2, 8, 23.796},  // deepseek-v3-tp8, packed weights
+    {3, 4, 8, 41.843},  // deepseek-v3-tp8, packed weights
+    {3, 8, 8, 73.671},  // deepseek-v3-tp8, packed weights
+    {9, 1, 8, 14.591},  // deepseek-v3.1-tp8, packed weights
+    {11, 2, 8, 23.818},  // deepseek-v3.1-tp8, packed weights
+    {11, 4, 8, 41.95},  // deepseek-v3.1-tp8, packed weights
+    {11, 8, 8, 73.668},  // deepseek-v3.1-tp8, packed weights
+    {6, 16, 16, 134.5},  // deepseek-v3.1-tp8, packed weights
+    {7, 32, 32, 232.072},  // deepseek-v3.1-tp8, packed weights
+    {10, 1, 8, 14.118},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {13, 2, 8, 23.542},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {13, 4, 8, 42.225},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {13, 8, 8, 74.783},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {12, 1, 8, 22.182},  // deepseek-v3.1-tp8, packed weights, router inside
+    {12, 2, 8, 31.727},  // deepseek-v3.1-tp8, packed weights, router inside
+    {12, 4, 8, 50.041},  // deepseek-v3.1-tp8, packed weights, router inside
+    {12, 8, 8, 83.78},  // deepseek-v3.1-tp8, packed weights, router inside
+    {8, 1, 8, 15.111},  // deepseek-v3.1-tp8, raw weights
+    {8, 2, 8, 24.541},  // deepseek-v3.1-tp8, raw weights
+    {15, 4, 8, 42.972},  // deepseek-v3.1-tp8, raw weights
+    {14, 8, 8, 74.96},  // deepseek-v3.1-tp8, raw weights
+    {4, 1, 8, 14.662},  // deepseek-v3.1-tp8-bf16, packed weights
+    {4, 2, 8, 23.956},  // deepseek-v3.1-tp8-bf16, packed weights
+    {4, 4, 8, 43.378},  // deepseek-v3.1-tp8-bf16, packed weights
+    {5, 8, 8, 77.446},  // deepseek-v3.1-tp8-bf16, packed weights
+    {16, 1, 8, 34.347},  // glm-4.5-air, packed weights
+    {16, 2, 8, 63.284},  // glm-4.5-air, packed weights
+    {16, 4, 8, 115.076},  // glm-4.5-air, packed weights
+    {16, 8, 8, 200.717},  // glm-4.5-air, packed weights
+    {24, 1, 8, 13.001},  // glm-5.2-tp8, packed weights
+    {24, 2, 8, 20.882},  // glm-5.2-tp8, packed weights
+    {24, 4, 8, 36.344},  // glm-5.2-tp8, packed weights
+    {22, 8, 8, 63.832},  // glm-5.2-tp8, packed weights
+    {19, 16, 16, 113.939},  // glm-5.2-tp8, packed weights
+    {20, 32, 32, 187.687},  // glm-5.2-tp8, packed weights
+    {27, 1, 8, 12.218},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {25, 2, 8, 20.09},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {25, 4, 8, 35.803},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {25, 8, 8, 63.763},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {26, 1, 8, 20.035},  // glm-5.2-tp8, packed weights, router inside
+    {26, 2, 8, 27.98},  // glm-5.2-tp8, packed weights, router inside
+    {26, 4, 8, 44.2},  // glm-5.2-tp8, packed weights, router inside
+    {26, 8, 8, 72.675},  // glm-5.2-tp8, packed weights, router inside
+    {21, 1, 8, 13.456},  // glm-5.2-tp8, raw weights
+    {21, 2, 8, 21.429},  // glm-5.2-tp8, raw weights
+    {21, 4, 8, 37.088},  // glm-5.2-tp8, raw weights
+    {23, 8, 8, 64.545},  // glm-5.2-tp8, raw weights
+    {17, 1, 8, 13.032},  // glm-5.2-tp8-bf16, packed weights
+    {17, 2, 8, 21.297},  // glm-5.2-tp8-bf16, packed weights
+    {18, 4, 8, 37.204},  // glm-5.2-tp8-bf16, packed weights
+    {18, 8, 8, 65.683},  // glm-5.2-tp8-bf16, packed weights
+    {28, 1, 8, 14.466},  // kimi-k2-tp8, packed weights
+    {29, 2, 8, 23.79},  // kimi-k2-tp8, packed weights
+    {29, 4, 8, 41.987},  // kimi-k2-tp8, packed weights
+    {29, 8, 8, 75.782},  // kimi-k2-tp8, packed weights
+    {30, 1, 8, 28.499},  // minimax-m2, packed weights
+    {30, 2, 8, 52.581},  // minimax-m2, packed weights
+    {30, 4, 8, 98.696},  // minimax-m2, packed weights
+    {30, 8, 8, 180.961},  // minimax-m2, packed weights
+    {31, 1, 8, 15.657},  // mixtral-8x7b-fp8-tp8, packed weights
+    {31, 2, 8, 21.758},  // mixtral-8x7b-fp8-tp8, packed weights
+    {31, 4, 8, 31.153},  // mixtral-8x7b-fp8-tp8, packed weights
+    {31, 8, 8, 39.626},  // mixtral-8x7b-fp8-tp8, packed weights
+    {32, 1, 8, 36.079},  // qwen3-235b-a22b, packed weights
+    {33, 2, 8, 67.754},  // qwen3-235b-a22b, packed weights
+    {33, 4, 8, 123.169},  // qwen3-235b-a22b, packed weights
+    {33, 8, 8, 214.43},  // qwen3-235b-a22b, packed weights
+    {34, 1, 8, 20.417},  // qwen3-235b-a22b-tp2, packed weights
+    {35, 2, 8, 36.172},  // qwen3-235b-a22b-tp2, packed weights
+    {35, 4, 8, 64.51},  // qwen3-235b-a22b-tp2, packed weights
+    {34, 8, 8, 111.364},  // qwen3-235b-a22b-tp2, packed weights
+    {37, 1, 8, 12.785},  // qwen3-235b-a22b-tp4, packed weights
+    {37, 2, 8, 20.6},  // qwen3-235b-a22b-tp4, packed weights
+    {36, 4, 8, 34.385},  // qwen3-235b-a22b-tp4, packed weights
+    {36, 8, 8, 58.189},  // qwen3-235b-a22b-tp4, packed weights
+    {38, 1, 8, 12.49},  // qwen3-30b-a3b, packed weights
+    {38, 2, 8, 20.212},  // qwen3-30b-a3b, packed weights
+    {38, 4, 8, 34.233},  // qwen3-30b-a3b, packed weights
+    {38, 8, 8, 58.013},  // qwen3-30b-a3b, packed weights
+    {39, 1, 8, 11.166},  // qwen3-next-80b-a3b, packed weights
+    {39, 2, 8, 17.849},  // qwen3-next-80b-a3b, packed weights
+    {40, 4, 8, 30.832},  // qwen3-next-80b-a3b, packed weights
+    {40, 8, 8, 56.357},  // qwen3-next-80b-a3b, packed weights
+    {45, 1, 8, 20.454},  // qwen3.5-122b, packed weights
+    {45, 2, 8, 36.304},  // qwen3.5-122b, packed weights
+    {48, 4, 8, 67.118},  // qwen3.5-122b, packed weights
+    {45, 8, 8, 121.791},  // qwen3.5-122b, packed weights
+    {43, 16, 16, 219.875},  // qwen3.5-122b, packed weights
+    {44, 32, 32, 390.754},  // qwen3.5-122b, packed weights
+    {46, 1, 8, 19.757},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {46, 2, 8, 35.632},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {46, 4, 8, 66.463},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {46, 8, 8, 121.889},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {47, 1, 8, 26.054},  // qwen3.5-122b, packed weights, router inside
+    {47, 2, 8, 41.847},  // qwen3.5-122b, packed weights, router inside
+    {47, 4, 8, 73.467},  // qwen3.5-122b, packed weights, router inside
+    {47, 8, 8, 129.476},  // qwen3.5-122b, packed weights, router inside
+    {49, 1, 8, 21.486},  // qwen3.5-122b, raw weights
+    {49, 2, 8, 37.533},  // qwen3.5-122b, raw weights
+    {49, 4, 8, 68.487},  // qwen3.5-122b, raw weights
+    {49, 8, 8, 123.926},  // qwen3.5-122b, raw weights
+    {41, 1, 8, 21.117},  // qwen3.5-122b-bf16, packed weights
+    {41, 2, 8, 36.764},  // qwen3.5-122b-bf16, packed weights
+    {41, 4, 8, 67.249},  // qwen3.5-122b-bf16, packed weights
+    {42, 8, 8, 123.406},  // qwen3.5-122b-bf16, packed weights
+    {59, 1, 8, 9.597},  // qwen3.5-35b, packed weights
+    {57, 2, 8, 14.488},  // qwen3.5-35b, packed weights
+    {62, 4, 8, 24.965},  // qwen3.5-35b, packed weights
+    {62, 8, 8, 43.728},  // qwen3.5-35b, packed weights
+    {53, 16, 16, 77.695},  // qwen3.5-35b, packed weights
+    {54, 32, 32, 127.19},  // qwen3.5-35b, packed weights
+    {60, 1, 8, 8.647},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {55, 2, 8, 13.977},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {55, 4, 8, 24.691},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {55, 8, 8, 43.782},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {56, 1, 8, 13.439},  // qwen3.5-35b, packed weights, router inside
+    {58, 2, 8, 19.274},  // qwen3.5-35b, packed weights, router inside
+    {58, 4, 8, 30.087},  // qwen3.5-35b, packed weights, router inside
+    {58, 8, 8, 50.213},  // qwen3.5-35b, packed weights, router inside
+    {61, 1, 8, 10.065},  // qwen3.5-35b, raw weights
+    {63, 2, 8, 15.171},  // qwen3.5-35b, raw weights
+    {64, 4, 8, 25.986},  // qwen3.5-35b, raw weights
+    {64, 8, 8, 44.943},  // qwen3.5-35b, raw weights
+    {50, 1, 8, 9.764},  // qwen3.5-35b-bf16, packed weights
+    {51, 2, 8, 15.267},  // qwen3.5-35b-bf16, packed weights
+    {51, 4, 8, 25.608},  // qwen3.5-35b-bf16, packed weights
+    {52, 8, 8, 44.32},  // qwen3.5-35b-bf16, packed weights
+    {65, 1, 8, 7.194},  // toy, packed weights
+    {65, 2, 8, 7.264},  // toy, packed weights
+    {65, 4, 8, 7.504},  // toy, packed weights
+    {65, 8, 8, 7.661},  // toy, packed weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }

@@ -1,6 +1,6 @@
 // shape qwen3-next-80b-a3b, up to 8 tokens, schedule g128-u64x1024x4-d128x512x3
 // rebuild: monomoe-gen render --model qwen3-next-80b-a3b --token-tile 8 --schedule grid=128,g_up=64,k_up=1024,g_down=128,k_down=512,d_up=4,d_down=3
-// sources f62221cbdc3f068289f328decfc6a5172e952e9417f7ad926254d0459b0ae520
+// sources 3a9e8555dde1e76f4f038c2e1e18b608e483f26cb89887f49e4b36ec762f0ce1
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -202,9 +202,9 @@ MONOMOE_DEVICE u32 sm_clock() {
     return now;
 }
 
-// Lets some time pass.
-MONOMOE_DEVICE void spin(u32 cycles) {
-    for (const u32 began = sm_clock(); sm_clock() - began < cycles;) {}
+// Waits until this many cycles have passed since the clock showed `began`.
+MONOMOE_DEVICE void spin_since(u32 began, u32 cycles) {
+    while (sm_clock() - began < cycles) {}
 }
 
 // The clock, not before a word of shared memory is loaded: behind a barrier of the hardware the clock may be read before
@@ -292,9 +292,6 @@ MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
                  : "r"(shared_address(address)));
     return v;
 }
-
-// Uses a value: the compiler would drop a load that only brings something into a cache.
-MONOMOE_DEVICE void keep(float value) { asm volatile("" ::"f"(value)); }
 
 // Inputs nobody writes during the launch.
 template <typename T>
@@ -555,6 +552,8 @@ constexpr u32 kClusterCtas = 1;
 constexpr bool kPaired = kClusterCtas == 2;
 constexpr u32 kExpertsPerStageDown = 2;
 
+constexpr u32 greatest_common_divisor(u32 a, u32 b) { return b ? greatest_common_divisor(b, a % b) : a; }
+
 // How the 16x128 blocks of a stage are dealt to the MMA warps: block b goes to warp b % 8. The
 // blocks are ordered (expert, tile, column block).
 template <bool kUp, u32 kExpertsPerStage, u32 kTilesPerExpert, u32 kWidth, u32 kDepth>
@@ -575,7 +574,8 @@ struct Stage {
         return kWholeTile ? warp_block / (kColumnBlocks / kMmaWarps) : warp_block;
     }
     // Column blocks of one row of tiles that a warp multiplies, each once where all of its tiles meet the same.
-    static constexpr u32 kWarpColumns = kWholeTile ? kColumnBlocks / kMmaWarps : kWarpBlocks;
+    static constexpr u32 kPeriod = kColumnBlocks / greatest_common_divisor(kColumnBlocks, kMmaWarps);
+    static constexpr u32 kWarpColumns = kWarpBlocks < kPeriod ? kWarpBlocks : kPeriod;
     static MONOMOE_DEVICE constexpr u32 column_of(u32 warp, u32 warp_column) {
         return (warp + warp_column * kMmaWarps) % kColumnBlocks;
     }
@@ -658,21 +658,21 @@ struct Barriers {
     device::Mbarrier h_empty[schedule::kHSlots];
     device::Mbarrier partial_full[2];
     device::Mbarrier partial_empty[2];
-    device::Mbarrier routed;     // chosen is complete; only with kRouterWeight, else kMade says so
-    device::Mbarrier weighted;   // selected and weight are complete
-    device::Mbarrier listed;     // active_count, experts and tokens of active are complete
-    device::Mbarrier numbered;   // first_row of active is complete
-    device::Mbarrier up_ending;  // this CTA has begun its last up unit
-    device::Mbarrier peer_summed;                     // peer_sums is complete; only with kPaired
+    device::Mbarrier routed;        // chosen is complete; only with kRouterWeight, else kMade says so
+    device::Mbarrier weighted;      // selected and weight are complete
+    device::Mbarrier listed;        // active_count, experts and tokens of active are complete
+    device::Mbarrier numbered;      // first_row of active is complete
+    device::Mbarrier up_ending[2];  // this CTA has begun its last up unit, its last but one if it has several
+    device::Mbarrier peer_summed;   // peer_sums is complete; only with kPaired
     device::Mbarrier x_ready[schedule::kInputParts];  // a part of the columns of x and x_scale is complete
 
-    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 10;
+    static constexpr u32 kCount = 2 * schedule::kRingStages + 2 * schedule::kHSlots + schedule::kInputParts + 11;
 
     // Arrivals that complete a phase of barrier `index`, in the order of the members.
     static MONOMOE_DEVICE u32 arrivals(u32 index, u32 tokens) {
         constexpr u32 kEmpty = schedule::kRingStages, kHFull = 2 * kEmpty;
         constexpr u32 kHEmpty = kHFull + schedule::kHSlots, kPartialFull = kHEmpty + schedule::kHSlots;
-        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 5;
+        constexpr u32 kPartialEmpty = kPartialFull + 2, kRouted = kPartialEmpty + 2, kWeighted = kRouted + 1, kXReady = kWeighted + 6;
         u32 count = 1;  // full: the producer; partial_empty: its epilogue warp; listed; numbered; up_ending; peer_summed
         if (index >= kEmpty && index < kHFull) count = schedule::kMmaWarps;
         if (index >= kHFull && index < kHEmpty) count = schedule::kSlotWarps;
@@ -732,6 +732,7 @@ struct alignas(128) SharedStorage {
     alignas(16) u32 active_count;
     u32 epoch;
     u32 dirty_bytes;
+    u32 up_ending_since[2];  // clock of up_ending
 };
 #line 11 "ops/handoff.cuh"
 
@@ -1494,6 +1495,13 @@ struct UpUnit {
     MONOMOE_DEVICE bool valid(u32 active_count) const { return index < active_count * schedule::kGUp; }
     MONOMOE_DEVICE u32 expert() const { return index / schedule::kGUp; }  // position in `active`
     MONOMOE_DEVICE u32 stripe() const { return index % schedule::kGUp; }
+    // Units of a CTA.
+    MONOMOE_DEVICE static u32 count(u32 cta, u32 active_count) {
+        const u32 units = active_count * schedule::kGUp;
+        return cta < units ? (units - cta - 1) / schedule::kGrid + 1 : 0;
+    }
+    // The round in which the last unit of an expert is multiplied; a CTA has a unit of each round until it has none.
+    MONOMOE_DEVICE static u32 last_round(u32 expert) { return ((expert + 1) * schedule::kGUp - 1) / schedule::kGrid; }
 };
 
 // Down-projection: CTA c owns output stripe c / kDownGroups for the active experts of its group c mod kDownGroups,
@@ -1627,9 +1635,10 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& t
 // A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
 using HRow = F32x4[schedule::kIntermediateBlocks];
 
-// Cycles from the beginning of a CTA's last up unit until it asks for rows of h. A row that is not there when it is asked
-// for comes a trip later.
-constexpr u32 kAskAfter = 500;
+// Cycles from the beginning of an up unit until rows of h of the round before are asked for, a third of what a unit
+// takes: so far behind are other CTAs. A row that is not there when it is asked for comes a trip later.
+constexpr u32 kUnitBytes = schedule::kStagesPerUnitUp * schedule::UpStage::kBytes;
+constexpr u32 kAskAfter = kUnitBytes > 32 * 1024 ? kUnitBytes / 64 : 512;
 
 // Asks for a row that may not be there yet.
 MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
@@ -1690,76 +1699,43 @@ MONOMOE_DEVICE float quantize_row(shape::Activation* target, const HRow& row, u3
     return mine.scale;
 }
 
-// The rows of h that one requant warp rounds. Every kTeams-th expert of the share belongs to the same kSlotWarps warps,
-// who take its rows in turn, beginning with another one at each expert; so a slot always has the same warps.
-struct RowShare {
-    static constexpr u32 kTeams = schedule::kRequantWarps / schedule::kSlotWarps;
-    static_assert(schedule::kHSlots % kTeams == 0, "a slot belongs to one team");
-
-    const SharedStorage& storage;
-    const DownShare share;
-    u32 member;
-    u32 local;       // expert
-    u32 rank = 0;    // of the row among those of the expert
-    u32 tokens = 0;  // of this row and those behind it
-
-    MONOMOE_DEVICE RowShare(const SharedStorage& s, const DownShare& share, u32 warp)
-        : storage(s), share(share), member(warp / kTeams), local(warp % kTeams) {
-        enter();
-    }
-    MONOMOE_DEVICE bool valid() const { return local < share.count; }
-    MONOMOE_DEVICE ActiveExpert expert() const { return storage.active[share.expert(local)]; }
-    MONOMOE_DEVICE u32 token() const { return device::lowest_bit(tokens); }
-    MONOMOE_DEVICE void advance() {
-        skip(schedule::kSlotWarps);
-        if (tokens) return;
-        local += kTeams;
-        enter();
-    }
-
-private:
-    MONOMOE_DEVICE void skip(u32 rows) {
-        rank += rows;
-        for (; rows; --rows) tokens &= tokens - 1;
-    }
-    // The first row of this warp from expert `local` on.
-    MONOMOE_DEVICE void enter() {
-        for (; valid(); local += kTeams) {
-            tokens = expert().tokens;
-            rank = 0;
-            skip((member + local / kTeams) % schedule::kSlotWarps);
-            if (tokens) return;
-        }
-    }
-};
-
-// What can be known of a requant warp's next rows before they are there, of row r in lane r: little is left to do
-// between two rows, each of which is a chain of latencies.
+// The rows of h that one requant warp rounds, with all that can be known of them before they are there: little is left
+// to do between two rows, each of which is a chain of latencies. Every kTeams-th expert of the share belongs to the same
+// kSlotWarps warps, who take its rows in turn, beginning with another one at each expert; so a slot always has the same
+// warps. Lane l notes row l % kMost of those that the warp has of expert l / kMost, of kExperts at a time.
 struct RowNotes {
+    static constexpr u32 kTeams = schedule::kRequantWarps / schedule::kSlotWarps;
+    static constexpr u32 kMost = schedule::kColumns / schedule::kSlotWarps;  // rows of an expert that one warp has
+    static constexpr u32 kExperts = 32 / kMost;
+    static constexpr u32 kStep = kExperts * kTeams;  // from the first expert noted to the first one noted next
+    static_assert(schedule::kHSlots % kTeams == 0, "a slot belongs to one team");
     static_assert(shape::kTokenExperts * schedule::kTokenTile <= 0xffff && schedule::kMaxActive <= 0x1fff, "a note holds both");
 
-    u32 place = 0;       // row of the workspace, its expert of the share << 16, its column << 29
-    float weight = 0.f;  // routing weight
-    u32 count = 0;
+    u32 place;     // row of the workspace, its expert of the share << 16, its column << 29
+    float weight;  // routing weight
+    u32 left;      // lanes whose rows are left, as bits
 
     MONOMOE_DEVICE static u32 row(u32 place) { return place & 0xffffu; }
     MONOMOE_DEVICE static u32 local(u32 place) { return place >> 16 & 0x1fffu; }
     MONOMOE_DEVICE static u32 column(u32 place) { return place >> 29; }
 
-    // Notes the next 32 rows, or those that are left.
-    MONOMOE_DEVICE void take(const SharedStorage& s, RowShare& rows, u32 lane) {
-#pragma unroll 1
-        for (count = 0; rows.valid() && count < 32; ++count) {
-            const ActiveExpert expert = rows.expert();
-            const u32 token = rows.token();
-            const bool chosen = lane < shape::kTokenExperts && s.selected[token][lane] == expert.expert;
-            const float chosen_weight = s.weight[token][device::lowest_bit(device::ballot(chosen))];
-            if (lane == count) {
-                place = (expert.first_row + rows.rank) | rows.local << 16 | token % schedule::kColumns << 29;
-                weight = chosen_weight;
-            }
-            rows.advance();
+    // Notes the rows of this warp's experts from `first` on.
+    MONOMOE_DEVICE void take(const SharedStorage& s, const DownShare& share, u32 first, u32 warp, u32 lane) {
+        const u32 local = first + lane / kMost * kTeams;
+        const bool valid = local < share.count;
+        const ActiveExpert expert = s.active[valid ? share.expert(local) : 0];
+        const u32 rank = (warp / kTeams + local / kTeams) % schedule::kSlotWarps + lane % kMost * schedule::kSlotWarps;
+        u32 tokens = valid ? expert.tokens : 0;
+#pragma unroll
+        for (u32 i = 0; i + 1 < schedule::kColumns; ++i) tokens = i < rank ? tokens & (tokens - 1) : tokens;
+        const u32 token = tokens ? device::lowest_bit(tokens) : 0;
+        place = (expert.first_row + rank) | local << 16 | token % schedule::kColumns << 29;
+        weight = 0.f;
+#pragma unroll
+        for (u32 i = 0; i < shape::kTokenExperts; ++i) {
+            if (tokens && s.selected[token][i] == expert.expert) weight = s.weight[token][i];
         }
+        left = device::ballot(tokens != 0);
     }
 };
 
@@ -1784,39 +1760,48 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
         const u32 expert = s.active[share.expert(local)].expert;
         return device::load_input(args.w2_scale + (expert * schedule::kHiddenBlocks + scale_row) * kBlocks + lane % kBlocks);
     };
-    // The scales of all experts, which are in the L1 cache when a row wants one: they would queue behind the weights.
-#pragma unroll 4
-    for (u32 local = warp % RowShare::kTeams; local < share.count; local += RowShare::kTeams) {
-        if (has_scale) device::keep(scale_of(local));
-    }
     device::mbarrier_wait(&s.barrier.numbered, 0, args.wait_limit_ns);
-    RowShare rows(s, share, warp);
     RowNotes notes;
-    notes.take(s, rows, lane);
-    device::mbarrier_wait(&s.barrier.up_ending, 0, args.wait_limit_ns);  // polling earlier would only compete with the weight stream
-    device::spin(kAskAfter);
-    u32 next = warp % RowShare::kTeams;  // the first expert that is not published
+    u32 first = warp % RowNotes::kTeams;
+    notes.take(s, share, first, warp, lane);
+    // Waits until rows of an expert may be asked for: some time into the last unit of this CTA, or into the last but one if
+    // the expert is complete by then. Asking for rows earlier would only compete with the weight stream, and asking for
+    // those that find no free slot would gain nothing.
+    const u32 rounds = UpUnit::count(cta, s.active_count);
+    u32 ending = 2;  // what it has waited for last
+    const auto wait_to_ask = [&](u32 local) {
+        const u32 until = local < schedule::kHSlots && UpUnit::last_round(share.expert(local)) + 2 < rounds ? 1 : 0;
+        if (until >= ending) return;
+        ending = until;
+        device::mbarrier_wait(&s.barrier.up_ending[until], 0, args.wait_limit_ns);
+        device::spin_since(s.up_ending_since[until], kAskAfter);
+    };
+    u32 next = first;  // the first expert that is not published
     // Publishes the experts before `end`, which have all rows of this warp.
     const auto publish = [&](u32 end) {
 #pragma unroll 1
-        for (; next < end; next += RowShare::kTeams) {
+        for (; next < end && next < share.count; next += RowNotes::kTeams) {
             wait_empty(next);
             device::sync_warp();
             if (lane == 0) device::mbarrier_arrive(&s.barrier.h_full[next % schedule::kHSlots]);
             trace.mark(Event::kRequantized, next);
         }
     };
-    for (; notes.count; notes.take(s, rows, lane)) {
+    for (; first < share.count; notes.take(s, share, first, warp, lane)) {
 #pragma unroll 1
-        for (u32 r = 0; r < notes.count; ++r) {
-            const u32 place = device::shuffle(notes.place, r), behind = device::shuffle(notes.place, r + 1);
-            const float weight = device::shuffle(notes.weight, r);
+        while (notes.left) {
+            const u32 from = device::lowest_bit(notes.left);
+            const u32 place = device::shuffle(notes.place, from);
+            const u32 local = RowNotes::local(place), column = RowNotes::column(place), slot = local % schedule::kHSlots;
             const float* const source = handoff.h_row(RowNotes::row(place));
+            wait_to_ask(local);
             HRow row;
             load_row(row, source, lane);
-            const u32 local = RowNotes::local(place), column = RowNotes::column(place), slot = local % schedule::kHSlots;
             float scale = 0.f;
             if (has_scale) scale = scale_of(local);
+            const float weight = device::shuffle(notes.weight, from);
+            notes.left &= notes.left - 1;
+            const u32 behind = device::shuffle(notes.place, device::lowest_bit(notes.left | 1u << 31));
             publish(local);
             receive_row(row, source, lane, args.wait_limit_ns);
             wait_empty(local);
@@ -1827,10 +1812,11 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
             }
             if (lane < kScales) s.h_scale[slot][lane / kBlocks][lane % kBlocks][column] = scale * weight;
             // At once, and not when the next row is there.
-            publish(r + 1 < notes.count ? RowNotes::local(behind) : rows.valid() ? local : share.count);
+            publish(notes.left ? RowNotes::local(behind) : first + RowNotes::kStep);
         }
+        first += RowNotes::kStep;
+        publish(first);
     }
-    publish(share.count);
 }
 
 using OutputSums = float[schedule::kTokenTiles][schedule::DownStage::kAccumulators][4];
@@ -2000,7 +1986,7 @@ struct InputColumns {
 struct UpScales {
     // Units ahead of the one that is multiplied: loads queue behind a ring full of weights, which may be more than one unit.
     static constexpr u32 kAhead = schedule::kStagesPerUnitUp > 2 ? 2 : 3;
-    static_assert(kAhead < schedule::kScaleSlots, "a slot is asked for when its last reader has gone on");
+    static_assert(kAhead < schedule::kScaleSlots, "a slot is asked for again behind the sync_warp that ends its unit");
 
     SharedStorage& storage;
     const float* scales;  // w13_scale
@@ -2084,12 +2070,18 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
     const u32 active_count = s.active_count;
     const InputPacket* const packets = HandOff::of(args, s.epoch).packets(args.tokens);
     const u32 q = lane % 4;
-    u32 units = 0;
+    const u32 count = UpUnit::count(cta, active_count);
     UpUnit unit = UpUnit::first(cta), ahead = unit;
     const UpScales scales = {s, args.w13_scale, warp, lane};
 #pragma unroll 1
     for (u32 i = 0; i < UpScales::kAhead; ++i, ahead.advance()) scales.ask(i, ahead, ahead.valid(active_count));
-    if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
+    // `left` units come behind the one that is begun.
+    const auto tell_ending = [&](u32 left) {
+        if (left >= 2 || warp > 0 || lane > 0) return;
+        s.up_ending_since[left] = device::sm_clock();
+        device::mbarrier_arrive(&s.barrier.up_ending[left]);
+    };
+    if (count == 0) tell_ending(0);
     // Packets are asked for one stage ahead.
     constexpr bool kPackets = !schedule::kXInShared && shape::quantizes();
     Operands asked[kPackets ? Stage::kWarpBlocks : 1];
@@ -2100,12 +2092,13 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
 #pragma unroll
         for (u32 i = 0; i < Stage::kWarpBlocks; ++i) input(s.active[unit.expert()].tokens, 0, i).ask(asked[i], lane);
     }
-    for (; unit.valid(active_count); ++units) {
+#pragma unroll 1
+    for (u32 units = 0; units < count; ++units) {
         const u32 tokens = s.active[unit.expert()].tokens;
         scales.ask(units + UpScales::kAhead, ahead, ahead.valid(active_count));
         ahead.advance();
         unit.advance();
-        if (!unit.valid(active_count) && warp == 0 && lane == 0) device::mbarrier_arrive(&s.barrier.up_ending);
+        tell_ending(count - 1 - units);
         const u32 next_tokens = unit.valid(active_count) ? s.active[unit.expert()].tokens : 0;
         float sums[Stage::kAccumulators][4] = {};
 #pragma unroll 1
@@ -2153,7 +2146,7 @@ MONOMOE_DEVICE u32 up_project(const Args& args, SharedStorage& s, RingReader& ri
         if (lane == 0) device::mbarrier_arrive(&s.barrier.partial_full[buffer]);
         trace.mark(Event::kStageDone, units);
     }
-    return units;
+    return count;
 }
 
 // Waits until the epilogue warps have read both partial buffers. One MMA warp, after `units` units.
@@ -2917,8 +2910,8 @@ MONOMOE_DEVICE void quantize_then_multiply(const Args& args, SharedStorage& s, T
     if (!schedule::kPdl && lane == 0) init_barriers(s, args.tokens, warp);
     device::arrive_named(NamedBarrier::kRing, kMakersAndOne);
     device::arrive_named(NamedBarrier::kMade, schedule::kThreads);
+    if constexpr (schedule::kPaired) device::cluster_arrive();  // its share of the barriers is made
     device::sync_named(NamedBarrier::kEpoch, kMakersAndOne);
-    if constexpr (schedule::kPaired) device::cluster_arrive();
     trace.mark_synced(s);
     if constexpr (shape::quantizes()) {
         quantize_inputs(args, s, pair, lane);
