@@ -46,8 +46,8 @@ class Constants:
     *Set* values were measured by themselves. *Fitted* ones are those with the least robust sum of
     squared log ratios to screened medians in ``tuning_db/nvidia-h200``: for the order to those of
     earlier kernels, of three shapes at 1, 2, 4 and 8 tokens (4012 records), less the mean of each
-    shape and token count, fast schedules weighing more; for the level to those of the kernels
-    whose down groups all exchanged their sums through L2. There is one value for all shapes.
+    shape and token count, fast schedules weighing more; for the level, which is ``start_us``, to
+    those of the present kernels (8 or 9 schedules each). There is one value for all shapes.
     Cycles are converted at 1.9 GHz. ``monomoe-gen rank --recorded`` prints how well it works.
     """
 
@@ -55,7 +55,7 @@ class Constants:
         4.65e6, "bytes per us of the whole GPU; set: the slope of the stream floors over the bytes"
     )
     start_us: float = _constant(
-        2.38, "launch, routing, expert list, first byte, end of the launch; fitted"
+        1.8, "launch, routing, expert list, first byte, end of the launch; fitted"
     )
     stage_us: float = _constant(0.091, "an MMA warp waits for a stage and gives it back; fitted")
     block_us: float = _constant(
