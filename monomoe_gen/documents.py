@@ -48,7 +48,7 @@ _LIFETIMES = {
     "weight": "routing weights; written by the routing warps, read by the requant warps",
     "selected": "with `weight`: the expert of each weight",
     "barriers": "made once, before `kRing` and `kMade`",
-    "state": "number of active experts, epoch, dirty bytes",
+    "state": "number of active experts, epoch, dirty bytes, clocks of `up_ending`",
 }
 
 

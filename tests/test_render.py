@@ -246,6 +246,15 @@ def test_two_down_groups_are_launched_as_clusters(grid: int, g_down: int, ctas: 
     assert defined in texts["device/qualifiers.cuh"]
 
 
+def test_nobody_waits_for_its_cta_before_it_arrives_in_its_cluster() -> None:
+    """Alone memcheck would hang: it lets no thread pass an arrival before all have come."""
+    text = render(SPEC).texts["monomoe.cu"]
+    role = text.split("MONOMOE_DEVICE void quantize_then_multiply(")[1]
+    assert role.index("cluster_arrive();") < role.index("sync_named(")
+    entry = text.split("MONOMOE_KERNEL(")[1]
+    assert entry.index("cluster_arrive();") < entry.index("clear_then_publish(")
+
+
 def test_every_role_waits_for_the_kernel_ahead_before_it_reads() -> None:
     roles = render(SPEC).texts["monomoe.cu"].split("MONOMOE_DEVICE void ")[-4:]
     readers = ("tokens.select(", "find_leads(", "pair.load(", "open_epoch(")

@@ -24,7 +24,7 @@ from monomoe_gen.errors import CompileError, MonomoeError
 from monomoe_gen.paths import data_dir
 from monomoe_gen.routings import ROUTINGS
 from monomoe_gen.rules import violations
-from monomoe_gen.schedule import KernelSpec, Schedule
+from monomoe_gen.schedule import COLUMNS, KernelSpec, Schedule
 from monomoe_gen.shapes import Shape, load_shape
 from monomoe_gen.simulate import POLICIES, Run, make_problem, plan
 
@@ -62,8 +62,8 @@ BF16_LONG = replace(TOY, name="toy-long-bf16", hidden=2048, experts=4, activatio
 
 # Together: ring depths from 2 up, stages of equal and different sizes, one or several down groups,
 # two of them paired or, in an odd grid, not, CTAs without a part in the down-projection, several
-# stages a unit, more experts than h slots, more rows of a requant warp than it notes at once, and
-# blocks of an MMA warp that share scales.
+# stages a unit, more experts than h slots, and than a requant warp notes the rows of at once, rows
+# of a slot shared by 2, 4 and 8 of them, and blocks of an MMA warp that share scales.
 CASES = [
     # shape, schedule, token tile, launches, routing
     (TOY, (4, 2, 128, 2, 128, 3, 4), 8, (1, 8, 1), "uniform"),
@@ -96,6 +96,7 @@ CASES = [
     (SHARED, (5, 2, 128, 2, 128, 2, 3), 24, (23, 17, 1), "zipf"),
     (FOUR_SLOTS, (2, 18, 128, 2, 128, 2, 2), 16, (9, 1, 3), "uniform"),
     (TWO_SLOTS, (3, 20, 128, 1, 128, 2, 2), 8, (8, 3, 8), "same"),
+    (TWO_SLOTS, (2, 20, 128, 2, 128, 2, 2), 8, (3, 1), "uniform"),
     (PAIR, (3, 4, 128, 1, 128, 2, 3), 32, (32, 27, 9), "uniform"),
     (GATED, (6, 4, 128, 2, 128, 3, 4), 8, (3, 8, 1), "uniform"),
     (GATED, (4, 2, 256, 4, 128, 2, 2), 8, (8, 1, 3), "zipf"),
@@ -336,12 +337,14 @@ def test_down_groups_are_paired_or_not() -> None:
 
 
 def test_rows_of_a_requant_warp_are_noted_in_one_turn_or_several() -> None:
+    plans = [KernelSpec(case[0], Schedule(*case[1]), case[2]).geometry for case in CASES]
+    assert {geometry.slot_warps for geometry in plans} == {2, 4, 8}
     several = set()  # whether they are, and whether all requant warps share a slot
-    for shape, schedule, tile, tokens, _ in CASES:
-        geometry = KernelSpec(shape, Schedule(*schedule), tile).geometry
-        active = min(shape.experts, max(tokens) * shape.top_k)
-        experts = active / geometry.down_groups  # of a CTA; 32 are noted at a time
-        several.add((experts > 32, geometry.slot_warps == geometry.requant_warps))
+    for geometry, (shape, _, _, tokens, routing) in zip(plans, CASES, strict=True):
+        if routing == "same":
+            turns = shape.top_k * -(-max(tokens) // COLUMNS)
+            experts = turns / geometry.down_groups  # of a CTA; 32 are noted at a time
+            several.add((experts > 32, geometry.slot_warps == geometry.requant_warps))
     assert several == set(itertools.product((False, True), repeat=2))
 
 

@@ -32,7 +32,6 @@ MONOMOE_DEVICE U32x4 load_shared_early(const void* address) {
     return v;
 }
 
-
 // Inputs nobody writes during the launch.
 template <typename T>
 MONOMOE_DEVICE T load_input(const T* address) {
