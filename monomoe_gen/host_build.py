@@ -30,7 +30,13 @@ from monomoe_gen.schedule import KernelSpec
 PERFORMANCE_RULES = ("ring_covers_latency", "ring_is_shared", "up_stage_feeds_the_mma_warps")
 """Rules that keep a kernel fast, not right: the simulator runs schedules that break them."""
 
-_COMMON = ("-std=c++20", "-g", "-fno-pie", "-ffp-contract=off", "-fno-omit-frame-pointer")
+_COMMON = (
+    "-std=c++20",
+    "-g1",  # lines and functions, no variables
+    "-fno-pie",
+    "-ffp-contract=off",
+    "-fno-omit-frame-pointer",
+)
 _RUNTIME = (*_COMMON, "-O3")
 _KERNEL = (
     *_COMMON,
