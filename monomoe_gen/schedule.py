@@ -436,7 +436,7 @@ class Geometry:
             "active": _up(self.max_active * 8, 16),
             "peer_sums": 4 * tile * self.stripe_down if self.cluster_ctas > 1 else 16,
             "weight": _up(tile * shape.token_experts * 4, 16),
-            "selected": _up(tile * shape.token_experts * 2, 16),
+            "selected": tile * _up(shape.token_experts * 2, 16),
             "barriers": _up(barriers * 8, 16),
             "state": 32,
         }

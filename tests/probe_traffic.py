@@ -77,10 +77,11 @@ def shared(random: np.random.Generator) -> Probe:
 
 
 def cluster(random: np.random.Generator) -> Probe:
-    value = random.integers(0, 2**32, (GRID, THREADS), np.uint32)
-    columns = (Column("store_remote", value[::-1, ::-1].ravel()),)
+    value = random.integers(0, 2**32, (GRID, THREADS, 4), np.uint32)
+    sent = value[::-1, ::-1].reshape(ALL, 4)
+    columns = tuple(Column(f"store_remote, word {i}", sent[:, i].copy()) for i in range(4))
     functions = ("cluster_arrive()", "cluster_wait()", "mbarrier_wait_cluster(Mbarrier*, u32, u64)")
-    functions += ("store_remote(float*, float, Mbarrier*, u32)",)
+    functions += ("store_remote(F32x4*, const F32x4&, Mbarrier*, u32)",)
     return Probe("cluster", functions, ALL, value, columns)
 
 

@@ -69,9 +69,9 @@ def test_kernels_add_in_this_order(case: tuple, tmp_path: Path) -> None:
     shutil.copytree(data_dir("templates"), templates)
     path = templates / "ops" / "combine.cuh"
     text = path.read_text(encoding="utf-8")
-    assert text.count("device::float_to_bf16(sum[n])") == 1
+    assert text.count("device::float_to_bf16(sum[c])") == 1
     path.write_text(
-        text.replace("device::float_to_bf16(sum[n])", "device::Bf16(device::float_to_bits(sum[n]))")
+        text.replace("device::float_to_bf16(sum[c])", "device::Bf16(device::float_to_bits(sum[c]))")
     )
     problem = make_problem(case[0], case[3], case[4])
     problem = LowHalf(*(getattr(problem, f.name) for f in fields(problem)))

@@ -111,7 +111,7 @@ FAULTS = (  # an edit of templates/host, and the column that shows it
     (EXCHANGE, "machine.current) ^ mask", "machine.current) + mask", "shuffle_xor"),
     (EXCHANGE, "return a + b;", "return a | b;", "reduce_add"),
     (EXCHANGE, "(copy.from + copy.landed)", "(copy.from + copy.landed + 16)", "copied"),
-    (EXCHANGE, "copy.value + copy.landed, bytes", "copy.value + 1, bytes", "store_remote"),
+    (EXCHANGE, "copy.value + copy.landed, bytes", "copy.value + 1, bytes", "store_remote, word 0"),
     (MEMORY, "old >= last", "old > last", "atomic_increment_wrap, 1"),
     ("device/numeric.cuh", "std::exp(static", "std::exp2(static", "exponential_fast"),
 )

@@ -11,16 +11,16 @@ MONOMOE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.rela
 // Waits until every thread of the cluster has arrived.
 MONOMOE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// Stores a value where `target` lies in CTA `rank` of the cluster, and counts its bytes on the barrier there.
-MONOMOE_DEVICE void store_remote(float* target, float value, Mbarrier* barrier, u32 rank) {
+// Stores 16 bytes where `target` lies in CTA `rank` of the cluster, and counts them on the barrier there.
+MONOMOE_DEVICE void store_remote(F32x4* target, const F32x4& value, Mbarrier* barrier, u32 rank) {
     asm volatile(
         "{\n"
         ".reg .b32 there, counter;\n"
-        "mapa.shared::cluster.u32 there, %0, %3;\n"
-        "mapa.shared::cluster.u32 counter, %2, %3;\n"
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %1, [counter];\n"
+        "mapa.shared::cluster.u32 there, %0, %6;\n"
+        "mapa.shared::cluster.u32 counter, %5, %6;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], {%1, %2, %3, %4}, [counter];\n"
         "}" ::"r"(shared_address(target)),
-        "r"(__float_as_uint(value)), "r"(shared_address(barrier)), "r"(rank)
+        "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(shared_address(barrier)), "r"(rank)
         : "memory");
 }
 

@@ -5,31 +5,39 @@
 #include "ops/down_proj.cuh"
 #include "ops/up_proj.cuh"
 
-constexpr u32 kMmaThreads = schedule::kMmaWarps * 32;
-
-MONOMOE_DEVICE float receive_partial(const float* source, u64 limit_ns) {
-    const device::Watchdog watchdog{limit_ns};
-    float value;
-    while (!has_arrived(value = device::load_relaxed(source))) watchdog.check();
-    return value;
-}
-
-// One value of the output stripe.
+// Lane 4g+q's four values of a tile of the output stripe, in the order of an MMA's sums: row g of the tokens 2q and
+// 2q+1, then row g+8 of both.
 struct OutputPlace {
-    u32 token, row;
+    u32 first_token, first_row;
 
-    MONOMOE_DEVICE explicit OutputPlace(u32 index) : token(index / schedule::kStripeDown), row(index % schedule::kStripeDown) {}
-    // Where its partial sums lie: lane 4g+q of a tile holds rows g and g+8 of columns 2q and 2q+1.
-    MONOMOE_DEVICE u32 tile() const { return row / schedule::kRowTile; }
-    MONOMOE_DEVICE u32 lane() const { return row % 8 * 4 + token % 8 / 2; }
-    MONOMOE_DEVICE u32 component() const { return row % schedule::kRowTile / 8 * 2 + token % 2; }
+    MONOMOE_DEVICE OutputPlace(u32 token_tile, u32 tile, u32 lane)
+        : first_token(token_tile * schedule::kColumns + lane % 4 * 2), first_row(tile * schedule::kRowTile + lane / 4) {}
+    MONOMOE_DEVICE u32 token(u32 c) const { return first_token + c % 2; }
+    MONOMOE_DEVICE u32 row(u32 c) const { return first_row + c / 2 * 8; }
 };
 
-// Values that a thread reduces side by side: one after the other their latencies would add up.
-constexpr u32 kOutputRounds = (schedule::kTokenTile * schedule::kStripeDown + kMmaThreads - 1) / kMmaThreads;
-constexpr u32 kOutputsAtOnce = kOutputRounds < 4 ? kOutputRounds : 4;
+// Adds what the other groups have summed, group by group, as it comes.
+MONOMOE_DEVICE void receive_partials(float (&sum)[4], const HandOff& handoff, const OutputPlace& at, u32 first_column, const Args& args) {
+#pragma unroll 1
+    for (u32 group = 1; group < schedule::kDownGroups; ++group) {
+        const device::Watchdog watchdog{args.wait_limit_ns};
+        for (;;) {
+            float value[4] = {1.f, 1.f, 1.f, 1.f};  // of tokens that are not there
+#pragma unroll
+            for (u32 c = 0; c < 4; ++c) {
+                if (at.token(c) < args.tokens) value[c] = device::load_relaxed(handoff.partial(args.tokens, group, at.token(c)) + first_column + at.row(c));
+            }
+            if (least_word(F32x4{value[0], value[1], value[2], value[3]}) != 0) {
+#pragma unroll
+                for (u32 c = 0; c < 4; ++c) sum[c] += value[c];
+                break;
+            }
+            watchdog.check();
+        }
+    }
+}
 
-// Reduces and stores this CTA's output stripe. All MMA warps.
+// Reduces and stores this CTA's output stripe, a tile by each warp in turn. All MMA warps.
 //   Reads     sums; peer_sums, or the other groups' partial outputs
 //   Writes    down partials; args.y, or this group's partial output or peer_sums of the other CTA
 //   Waits on  partial_empty; peer_summed and the start of the other CTA, or the partial outputs
@@ -40,53 +48,47 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
     drain_partials(args, s, units);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
-    device::sync_named(NamedBarrier::kOutput, kMmaThreads);
+    device::sync_named(NamedBarrier::kOutput, schedule::kMmaWarps * 32);
     if constexpr (schedule::kPaired) {
         if (share.group > 0) {
             device::cluster_wait();  // the peer has made its barriers
         } else if (warp == 0 && lane == 0) {
-            device::mbarrier_arrive_expect(&s.barrier.peer_summed, args.tokens * schedule::kStripeDown * static_cast<u32>(sizeof(float)));
+            const u32 values = (args.tokens + args.tokens % 2) * schedule::kStripeDown;  // lanes send those of two tokens
+            device::mbarrier_arrive_expect(&s.barrier.peer_summed, values * static_cast<u32>(sizeof(float)));
         }
     }
     const HandOff handoff = HandOff::of(args, s.epoch);
-    const u32 values = args.tokens * schedule::kStripeDown, first_column = share.stripe * schedule::kStripeDown;
+    const u32 first_column = share.stripe * schedule::kStripeDown;
 #pragma unroll 1
-    for (u32 first = warp * 32 + lane; first < values; first += kOutputsAtOnce * kMmaThreads) {
-        float sum[kOutputsAtOnce];
-#pragma unroll
-        for (u32 n = 0; n < kOutputsAtOnce; ++n) {
-            const u32 index = first + n * kMmaThreads;
-            sum[n] = 0.f;
-            if (index >= values) continue;
-            const OutputPlace at(index);
-#pragma unroll
-            for (u32 c = 0; c < Stage::kContributions; ++c) {
-                const auto from = Stage::contribution(at.tile(), c);
-                sum[n] += reinterpret_cast<const float*>(&s.down[at.token / 8][from.warp][from.accumulator][at.lane()])[at.component()];
+    for (u32 index = warp; index < schedule::kTokenTiles * Stage::kTiles; index += schedule::kMmaWarps) {
+        const u32 token_tile = index / Stage::kTiles, tile = index % Stage::kTiles;
+        const OutputPlace at(token_tile, tile, lane);
+        if (at.first_token >= args.tokens) continue;
+        const F32x4 own = sum_contributions<Stage>(s.down[token_tile], tile, lane);
+        float sum[4] = {own.x, own.y, own.z, own.w};
+        if constexpr (schedule::kPaired) {
+            F32x4& theirs = s.peer_sums[token_tile][tile][lane];
+            if (share.group > 0) {
+                device::store_remote(&theirs, own, &s.barrier.peer_summed, 0);
+                continue;
             }
-            if (share.group == 0) continue;
-            if constexpr (schedule::kPaired) {
-                device::store_remote(&s.peer_sums[at.token][at.row], sum[n], &s.barrier.peer_summed, 0);
-            } else {
-                device::store_relaxed(handoff.partial(args.tokens, share.group, at.token) + first_column + at.row, never_zero(sum[n]));
-            }
+            device::mbarrier_wait_cluster(&s.barrier.peer_summed, 0, args.wait_limit_ns);
+            sum[0] += theirs.x;
+            sum[1] += theirs.y;
+            sum[2] += theirs.z;
+            sum[3] += theirs.w;
+        } else if (share.group == 0) {
+            receive_partials(sum, handoff, at, first_column, args);
         }
-        if (share.group > 0) continue;
-        if constexpr (schedule::kPaired) device::mbarrier_wait_cluster(&s.barrier.peer_summed, 0, args.wait_limit_ns);
 #pragma unroll
-        for (u32 n = 0; n < kOutputsAtOnce; ++n) {
-            const u32 index = first + n * kMmaThreads;
-            if (index >= values) continue;
-            const OutputPlace at(index);
-            if constexpr (schedule::kPaired) {
-                sum[n] += s.peer_sums[at.token][at.row];
+        for (u32 c = 0; c < 4; ++c) {
+            if (at.token(c) >= args.tokens) continue;
+            const u32 column = first_column + at.row(c);
+            if (share.group > 0) {
+                device::store_relaxed(handoff.partial(args.tokens, share.group, at.token(c)) + column, never_zero(sum[c]));
             } else {
-#pragma unroll 1
-                for (u32 group = 1; group < schedule::kDownGroups; ++group) {
-                    sum[n] += receive_partial(handoff.partial(args.tokens, group, at.token) + first_column + at.row, args.wait_limit_ns);
-                }
+                args.y[at.token(c) * shape::kHidden + column] = device::float_to_bf16(sum[c]);
             }
-            args.y[at.token * shape::kHidden + first_column + at.row] = device::float_to_bf16(sum[n]);
         }
     }
 }

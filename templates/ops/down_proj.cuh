@@ -11,10 +11,14 @@
 // A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
 using HRow = F32x4[schedule::kIntermediateBlocks];
 
-// Cycles from the beginning of an up unit until rows of h of the round before are asked for, a third of what a unit
-// takes: so far behind are other CTAs. A row that is not there when it is asked for comes a trip later.
+// Cycles from the beginning of an up unit until rows of h may be asked for: those of the round before, and, in the last
+// unit, those of its own round. So far behind is the slowest CTA, and a row that is not there when it is asked for comes
+// a trip later and delays what others wait for. A CTA's share of the memory's bandwidth is 18 bytes a cycle, so in the
+// second case the unit is nearly over. Both are the best of several that were measured (templates/README.md, 73).
 constexpr u32 kUnitBytes = schedule::kStagesPerUnitUp * schedule::UpStage::kBytes;
-constexpr u32 kAskAfter = kUnitBytes > 32 * 1024 ? kUnitBytes / 64 : 512;
+constexpr u32 ask_after(u32 cycles) { return cycles > 512 ? cycles - 256 : 256; }
+constexpr u32 kAskBefore = ask_after(kUnitBytes / 32);
+constexpr u32 kAskLast = ask_after(kUnitBytes / 18);
 
 // Asks for a row that may not be there yet.
 MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
@@ -106,18 +110,24 @@ struct RowNotes {
         for (u32 i = 0; i + 1 < schedule::kColumns; ++i) tokens = i < rank ? tokens & (tokens - 1) : tokens;
         const u32 token = tokens ? device::lowest_bit(tokens) : 0;
         place = (expert.first_row + rank) | local << 16 | token % schedule::kColumns << 29;
-        weight = 0.f;
+        u32 which = 0;
 #pragma unroll
-        for (u32 i = 0; i < shape::kTokenExperts; ++i) {
-            if (tokens && s.selected[token][i] == expert.expert) weight = s.weight[token][i];
+        for (u32 w = 0; w < schedule::kSelectedWords; ++w) {
+            const U32x4 eight = reinterpret_cast<const U32x4*>(s.selected[token])[w];
+            const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+            for (u32 i = 0; i < 8; ++i) {
+                which = (words[i / 2] >> i % 2 * 16 & 0xffff) == expert.expert ? w * 8 + i : which;
+            }
         }
+        weight = s.weight[token][which];
         left = device::ballot(tokens != 0);
     }
 };
 
 // Requantizes h of the experts of this CTA's down group into the slots. One requant warp. h that is not quantized is
 // rounded to bf16.
-//   Reads     rows of h in the workspace, w2_scale, active, selected, weight
+//   Reads     rows of h in the workspace, w2_scale, active, selected, weight, up_ending_since
 //   Writes    h, h_scale
 //   Waits on  listed and weighted (the caller did), numbered, up_ending, the rows of h, h_empty
 //   Signals   h_full
@@ -140,17 +150,18 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
     RowNotes notes;
     u32 first = warp % RowNotes::kTeams;
     notes.take(s, share, first, warp, lane);
-    // Waits until rows of an expert may be asked for: some time into the last unit of this CTA, or into the last but one if
-    // the expert is complete by then. Asking for rows earlier would only compete with the weight stream, and asking for
-    // those that find no free slot would gain nothing.
+    // Waits until rows of an expert may be asked for: in the last unit of this CTA, or in the last but one if the expert
+    // is complete by then, some time into it if that is the unit behind the expert's last, or is of the same round. Asking
+    // for rows earlier would only compete with the weight stream, and asking for those that find no free slot would gain
+    // nothing.
     const u32 rounds = UpUnit::count(cta, s.active_count);
     u32 ending = 2;  // what it has waited for last
     const auto wait_to_ask = [&](u32 local) {
-        const u32 until = local < schedule::kHSlots && UpUnit::last_round(share.expert(local)) + 2 < rounds ? 1 : 0;
-        if (until >= ending) return;
+        const u32 round = UpUnit::last_round(share.expert(local));
+        const u32 until = local < schedule::kHSlots && round + 2 < rounds ? 1 : 0;
+        if (until < ending) device::mbarrier_wait(&s.barrier.up_ending[until], 0, args.wait_limit_ns);
         ending = until;
-        device::mbarrier_wait(&s.barrier.up_ending[until], 0, args.wait_limit_ns);
-        device::spin_since(s.up_ending_since[until], kAskAfter);
+        if (round + 2 + until >= rounds) device::spin_since(s.up_ending_since[until], round + 1 < rounds ? kAskBefore : kAskLast);
     };
     u32 next = first;  // the first expert that is not published
     // Publishes the experts before `end`, which have all rows of this warp.

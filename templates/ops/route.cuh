@@ -222,7 +222,7 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
     }
     const u32 mine = rank_key(best + second);
     u32 better = 0;
-#pragma unroll 1
+#pragma unroll
     for (u32 group = 0; group < shape::kGroups; ++group) {
         const u32 other = device::shuffle(mine, group * kLanes);
         better += other > mine || (other == mine && group < lane / kLanes);
@@ -301,7 +301,7 @@ MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
 
 // Routing weights of one token, whose experts are `chosen` as bits of each lane's, off the critical path. One warp.
 //   Reads     the logits again
-//   Writes    selected[token] (ascending experts, then the shared ones), weight[token]
+//   Writes    selected[token] (ascending experts, then the shared ones, then none), weight[token]
 //   Waits on  -
 //   Signals   - (the caller arrives on weighted after its last token)
 MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen, u32 token, u32 lane) {
@@ -310,6 +310,7 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
     for (; chosen; chosen &= chosen - 1) {
         s.selected[token][slot++] = static_cast<u16>(lane * schedule::kLaneExperts + device::lowest_bit(chosen));
     }
+    if (lane >= shape::kTokenExperts && lane < 8 * schedule::kSelectedWords) s.selected[token][lane] = kNoExpert;
     device::sync_warp();
     const bool has_expert = lane < shape::kTopK;
     const float logit = has_expert ? logit_again(args, s, token, s.selected[token][lane]) : device::negative_infinity();

@@ -41,6 +41,8 @@ MONOMOE_DEVICE u32 token_of(u32 tokens, u32 column) {
     return found ? column + device::lowest_bit(found) : column;
 }
 
+constexpr u16 kNoExpert = 0xffff;
+
 struct Barriers {
     device::Mbarrier full[schedule::kRingStages];
     device::Mbarrier empty[schedule::kRingStages];
@@ -112,10 +114,10 @@ struct alignas(128) SharedStorage {
     // scales of gate and up for the column blocks of each MMA warp, units in turn
     alignas(16) float up_scale[schedule::kMmaWarps][schedule::kScaleSlots][schedule::kUnitColumns][2];
     ActiveExpert active[schedule::kMaxActive];  // in the order of list_experts
-    // the output stripe as the other CTA of the cluster has summed it, written by that CTA
-    float peer_sums[schedule::kPaired ? schedule::kTokenTile : 1][schedule::kPaired ? schedule::kStripeDown : 4];
+    // the output stripe as the other CTA of the cluster has summed it, by tile and lane, written by that CTA
+    F32x4 peer_sums[schedule::kPaired ? schedule::kTokenTiles : 1][schedule::kPaired ? schedule::DownStage::kTiles : 1][schedule::kPaired ? 32 : 1];
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
-    alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
+    alignas(16) u16 selected[schedule::kTokenTile][schedule::kSelectedWords * 8];  // the expert of each weight, then kNoExpert
 
     alignas(16) Barriers barrier;
 

@@ -88,7 +88,7 @@ MONOMOE_DEVICE F32x2 input_scales(const SharedStorage& s, u32 block, u32 tokens,
 
 // Multiplies this CTA's up units. One MMA warp.
 //   Reads     ring, x, x_scale, active, w13_scale
-//   Writes    up partials, up_scale of its own
+//   Writes    up partials, up_scale of its own, up_ending_since
 //   Waits on  listed, x_ready, full, partial_empty
 //   Signals   empty, partial_full, up_ending (warp 0)
 // Returns the number of units.

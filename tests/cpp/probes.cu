@@ -287,21 +287,27 @@ MONOMOE_DEVICE void probe_clocks(const Probe& p) {
     p.put(3, p.index, static_cast<u32>(passed >= kLeast && passed < 0x80000000u));
 }
 
-// Stores in the other CTA of the cluster, counted on a barrier there. A row is a thread of the launch.
+// Stores in the other CTA of the cluster, counted on a barrier there. A row is a thread of the launch, with four words.
+// Columns: each of them.
 MONOMOE_DEVICE void probe_cluster(const Probe& p) {
     Storage& s = device::shared_storage<Storage>();
     if (p.thread == 0) {
         device::mbarrier_init(&s.full, 1);
         device::mbarrier_init_fence();
-        device::mbarrier_arrive_expect(&s.full, sizeof(s.words));
+        device::mbarrier_arrive_expect(&s.full, kThreads * sizeof(F32x4));
     }
     device::sync_named(0, kThreads);
     device::cluster_arrive();
     device::cluster_wait();
-    float* const words = reinterpret_cast<float*>(s.words);
-    device::store_remote(words + kThreads - 1 - p.thread, device::bits_to_float(p.in[p.index]), &s.full, p.cta ^ 1);
+    F32x4* const received = reinterpret_cast<F32x4*>(s.ring);
+    const F32x4 sent = reinterpret_cast<const F32x4*>(p.in)[p.index];
+    device::store_remote(received + kThreads - 1 - p.thread, sent, &s.full, p.cta ^ 1);
     device::mbarrier_wait_cluster(&s.full, 0, device::kWaitLimitNs);
-    p.put(0, p.index, words[p.thread]);
+    const F32x4 got = received[p.thread];
+    p.put(0, p.index, got.x);
+    p.put(1, p.index, got.y);
+    p.put(2, p.index, got.z);
+    p.put(3, p.index, got.w);
 }
 
 // Copies that a thread asks for, in groups of some and of none. A row is a thread of the launch, with a word for each

@@ -230,8 +230,8 @@ void store_remote(void* target, const void* value, u32 bytes, u64* barrier_addre
     if (rank >= kProgram.cluster) {
         fault("out_of_range", pc, number(target), "rank " + std::to_string(rank) + " in a cluster of " + std::to_string(kProgram.cluster));
     }
-    if ((bytes != 4 && bytes != 16) || number(target) % bytes || number(barrier_address) % 8) {
-        fault("misaligned", pc, number(target), "remote store of " + std::to_string(bytes) + " bytes: 4 or 16, and at a multiple");
+    if (bytes != 16 || number(target) % bytes || number(barrier_address) % 8) {
+        fault("misaligned", pc, number(target), "remote store of " + std::to_string(bytes) + " bytes: 16, and at a multiple");
     }
     if (!here.shadow.covers(number(target)) || !here.shadow.covers(number(target) + bytes - 1) || !here.shadow.covers(number(barrier_address))) {
         fault("out_of_range", pc, number(target), "remote store to outside of shared memory");
