@@ -334,6 +334,7 @@ MUTANTS = (
         "store_partials(s.down[t], sums[t], warp, lane);\n"
         "    device::sync_named(NamedBarrier::kOutput, schedule::kMmaWarps * 32);\n",
         "store_partials(s.down[t], sums[t], warp, lane);\n",
+        spec=RAW,  # tiles of two warps
     ),
     Mutant(
         "barriers are used before they are made",
@@ -709,8 +710,22 @@ MUTANTS = (
     Mutant(
         "rows have the weights of others of their token",
         DOWN,
-        "& 0xffff) == expert.expert;",
-        "& 0xffff) >= expert.expert;",
+        "& 0xffff) == expert.expert",
+        "& 0xffff) >= expert.expert",
+    ),
+    Mutant(
+        "places behind a token's experts are left as they are",
+        ROUTE,
+        "    if (lane >= shape::kTokenExperts && lane < 8 * schedule::kSelectedWords) "
+        "s.selected[token][lane] = kNoExpert;\n",
+        "",
+    ),
+    Mutant(
+        "rows of h are asked for before the time is known",
+        DOWN,
+        "if (until < ending) device::mbarrier_wait(&s.barrier.up_ending[until], 0, "
+        "args.wait_limit_ns);\n",
+        "",
     ),
     Mutant(
         "rows of an expert are all its first",

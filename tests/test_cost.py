@@ -120,7 +120,7 @@ def test_the_rank_correlation_is_none_where_there_is_none() -> None:
 
 
 FITTED_UNTIL = "2026-11-29T20"  # later records are of a kernel that hands its input over
-PRESENT_SINCE = "2026-12-01T02"  # of kernels whose rows of h are noted at once
+PRESENT_SINCE = "2026-12-01T05"  # of kernels that reduce their output tile by tile
 RAW_FITTED_UNTIL = "2026-11-30T15"
 
 
@@ -161,11 +161,11 @@ def test_predictions_order_what_was_measured(
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("tokens", TOKENS)
 def test_predictions_are_near_what_the_present_kernels_take(model: str, tokens: int) -> None:
-    """The worst case is 4.6 % error; of qwen3.5-122b, which is not among these, 7.9 %."""
+    """The worst case is 4.7 % error; of qwen3.5-122b, which is not among these, 8.8 %."""
     present = [record for record in recorded(model) if record.at >= PRESENT_SINCE]
     measured = ranking.medians(present, tokens, 8)
     found = ranking.agreement(load_shape(model), tokens, 8, measured)
-    assert found.schedules >= 8
+    assert found.schedules >= 9
     assert found.error <= 0.06
     assert 0.92 <= found.ratio <= 1.08
 

@@ -46,6 +46,7 @@ FIVE = replace(TOY, name="toy-five", hidden=640)  # column blocks
 CLAMPED = replace(TOY, name="toy-clamped", swiglu_limit=0.75)
 GELU = replace(TOY, name="toy-gelu", activation="gelu_tanh")
 SHARED = replace(TOY, name="toy-shared", shared_experts=1)
+NINE = replace(TOY, name="toy-nine", experts=16, top_k=8, shared_experts=1)  # more than 8 a token
 GATED = replace(SIGMOID, name="toy-gated", shared_experts=2, shared_gate=True)
 GATED_PLAIN = replace(PLAIN, name="toy-gated-plain", shared_experts=1, shared_gate=True)
 FOUR_SLOTS = replace(TOY, name="toy-1152", intermediate=1152, experts=16)  # rows asked for in time
@@ -94,6 +95,7 @@ CASES = [
     (SHARED, (4, 4, 256, 2, 128, 2, 2), 8, (1, 3, 8), "uniform"),
     (SHARED, (3, 2, 128, 1, 128, 2, 3), 16, (16, 8, 1), "same"),
     (SHARED, (5, 2, 128, 2, 128, 2, 3), 24, (23, 17, 1), "zipf"),
+    (NINE, (4, 4, 256, 2, 128, 2, 2), 8, (3, 8, 1), "uniform"),
     (FOUR_SLOTS, (2, 18, 128, 2, 128, 2, 2), 16, (9, 1, 3), "uniform"),
     (TWO_SLOTS, (3, 20, 128, 1, 128, 2, 2), 8, (8, 3, 8), "same"),
     (TWO_SLOTS, (2, 20, 128, 2, 128, 2, 2), 8, (3, 1), "uniform"),
