@@ -158,409 +158,365 @@ inline constexpr Shape kShapes[] = {
 
 inline constexpr Kernel kKernels[] = {
     {"deepseek-v3-tp16-t8-g128-u16x1024x4-d112x128x3.cubin",
-        "70d8110fadc149fa851deb13e5e58a37fa4a05082b530f556b3f590fb78f496b",
+        "3dfdcb1bfd148647d3271dd22800f3a9cd9fc7f7dc62153ac5a40697420152cc",
         "monomoe_deepseek_v3_tp16_t8_g128_u16x1024x4_d112x128x3",
         0, {128, 16, 1024, 112, 128, 4, 3}, 8, 128, 608, 148992, 87, 97280, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3-tp16-t8-g132-u16x1024x4-d112x128x3.cubin",
-        "011bc38c1baef5563e950fb3a04a301d48239bfec54bd180eb6ca0e8c8bc4d5f",
-        "monomoe_deepseek_v3_tp16_t8_g132_u16x1024x4_d112x128x3",
-        0, {132, 16, 1024, 112, 128, 4, 3}, 8, 132, 608, 148992, 87, 97280, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3-tp8-t8-g128-u32x1024x4-d112x256x3.cubin",
-        "c9d04ed5888b77ca574957da6a99296d10bbcbce0f7e6f9d7325e6b0e5b21914",
+        "96c45bf048d864664f40b7104718edbf58f5c2472a617eba3a2e69e8784748bb",
         "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x4_d112x256x3",
         1, {128, 32, 1024, 112, 256, 4, 3}, 8, 128, 608, 157440, 87, 130048, Layout::kPacked, Router::kLogits, false},
-    {"deepseek-v3-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "e9502b7e3a22a358b4c64ad310450418145b4d5064ce1b59a6adbd12320d7d3c",
-        "monomoe_deepseek_v3_tp8_t8_g128_u32x1024x6_d56x256x3",
-        1, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 93, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-bf16-t8-g128-u32x1024x4-d112x256x4.cubin",
-        "ba7d8254685cb84bd491fa2bdf792e7fd1ef6fa7a6e2cb59504e7f0d5e8bac0f",
+        "0edf3143191cbb5a4a15a26cdc7c6facc29f983cab58f2155aeb02dc04c767fc",
         "monomoe_deepseek_v3_1_tp8_bf16_t8_g128_u32x1024x4_d112x256x4",
-        2, {128, 32, 1024, 112, 256, 4, 4}, 8, 128, 608, 225920, 86, 65536, Layout::kPacked, Router::kLogits, false},
+        2, {128, 32, 1024, 112, 256, 4, 4}, 8, 128, 608, 225920, 87, 65536, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-bf16-t8-g132-u32x1024x4-d112x256x4.cubin",
-        "b08c1f72ae70fe6fe01e2917b220ba9c6ca39e8e89ca76fc53d1dc1c56bacea8",
+        "9275fbb186d25856f4596de4fa0b814f499bd89b156f4d58f297d0702ec19342",
         "monomoe_deepseek_v3_1_tp8_bf16_t8_g132_u32x1024x4_d112x256x4",
-        2, {132, 32, 1024, 112, 256, 4, 4}, 8, 132, 608, 225920, 86, 65536, Layout::kPacked, Router::kLogits, false},
+        2, {132, 32, 1024, 112, 256, 4, 4}, 8, 132, 608, 225920, 89, 65536, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t16-g132-u32x1024x4-d112x256x4.cubin",
-        "0a36db0642e1fe07571bcec85b7b3bdb4df2dd1ee70ef649f774256447789bb4",
+        "78193eede6157a6677181f2919b392fc3187e524d9a1dca3a5d9e8f5c4ee0137",
         "monomoe_deepseek_v3_1_tp8_t16_g132_u32x1024x4_d112x256x4",
         3, {132, 32, 1024, 112, 256, 4, 4}, 16, 132, 608, 217984, 89, 260096, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t32-g132-u16x1024x3-d112x256x5.cubin",
-        "dcd10da41cf11ad42b8055c10726977dc11573bd47d610e400916184de542896",
+        "b19c7fe340759de8f14a1d57b52210390092bff0303080caa6cc339e18f1f035",
         "monomoe_deepseek_v3_1_tp8_t32_g132_u16x1024x3_d112x256x5",
         3, {132, 16, 1024, 112, 256, 3, 5}, 32, 132, 608, 148608, 96, 520192, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d112x256x4-raw.cubin",
-        "451d11c1a2f4b7205e1ad41ac9d68eb40d152def8621448c35f4bbf156a0cad5",
+        "0732aafac62a3ea7ead8b78c7243c3939ada0ce650920f88165668b1482df8b6",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d112x256x4_raw",
         3, {128, 32, 1024, 112, 256, 5, 4}, 8, 128, 608, 173824, 87, 130048, Layout::kRaw, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2.cubin",
-        "29663a1abc4d500183e29a515d063ed85f5cbeee54823e37e0fd301ac386e5e5",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2",
-        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 177920, 93, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x5-d56x256x2-pdl.cubin",
-        "23bc12fe7c27cec61e1d97c201ca206fa74cf885a054d9ff5880ddc725bb3e48",
+        "1a5cb1d10ba069c80ff2fa7f7d80528e54b14e2cd077a32eabbd4478eb6a04e7",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x5_d56x256x2_pdl",
-        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 177920, 93, 130048, Layout::kPacked, Router::kLogits, true},
+        3, {128, 32, 1024, 56, 256, 5, 2}, 8, 128, 608, 177920, 94, 130048, Layout::kPacked, Router::kLogits, true},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "f86787f044b95a32b6a6c603092817f7c4823b783b8b38b7c15c90737157e147",
+        "54ced554ad6fa2863a5ff8a0e33cd4c85e4ff1d8c7f321512acd96b63cd53c5f",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3",
-        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 93, 130048, Layout::kPacked, Router::kLogits, false},
+        3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 94, 130048, Layout::kPacked, Router::kLogits, false},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d56x256x3-router.cubin",
-        "3999526ba8085ae74acf7bd7121647ccf02f9b11cbd61f8781c26d121ae9923c",
+        "0d2ae54e5e689406e558f119dd7531bd0b88dfaf0f5d7024e4d4d3a019e84ee1",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d56x256x3_router",
         3, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 95, 138240, Layout::kPacked, Router::kWeight, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1024x6-d64x256x3-pdl.cubin",
-        "92e4f80a2fe4deab8770df68ea77126bddf51cf59872a864d2a98e590ce115e9",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x6_d64x256x3_pdl",
-        3, {128, 32, 1024, 64, 256, 6, 3}, 8, 128, 608, 194304, 88, 130048, Layout::kPacked, Router::kLogits, true},
     {"deepseek-v3.1-tp8-t8-g128-u32x1024x8-d64x256x4-raw.cubin",
-        "98a8268eb92e4258a087b8924a033fd181f2d93aa58c99c3676b68d6e78e62a7",
+        "05a87521ccd4587a3b94afdeb060292d8c122da7dc93b0d62dc84fad4f103b5d",
         "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1024x8_d64x256x4_raw",
-        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 227200, 92, 130048, Layout::kRaw, Router::kLogits, false},
-    {"deepseek-v3.1-tp8-t8-g128-u32x1792x3-d64x256x3-raw.cubin",
-        "571cb390d039fb062cd0c13b4e44d70177ca8199fb4dde496c6be4ef80e92caa",
-        "monomoe_deepseek_v3_1_tp8_t8_g128_u32x1792x3_d64x256x3_raw",
-        3, {128, 32, 1792, 64, 256, 3, 3}, 8, 128, 608, 190464, 96, 130048, Layout::kRaw, Router::kLogits, false},
+        3, {128, 32, 1024, 64, 256, 8, 4}, 8, 128, 608, 227200, 90, 130048, Layout::kRaw, Router::kLogits, false},
     {"glm-4.5-air-t8-g132-u176x1024x8-d128x1408x3.cubin",
-        "19016b9eadeaa7d77e1565ca7778ba2ee1c36380a18a53a16189bfbbedaf1af3",
+        "83674e4b3b41134374b413e63532c54964116b7f4d5761dfbe03d645c08e1269",
         "monomoe_glm_4_5_air_t8_g132_u176x1024x8_d128x1408x3",
         4, {132, 176, 1024, 128, 1408, 8, 3}, 8, 132, 608, 208256, 88, 397312, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g128-u32x1024x4-d64x256x3.cubin",
-        "ed115ebd4b90b156afac841d391cb71c0355a47c15e1457b32ac9594a481bb0d",
+        "b6001e5d9a50cb31d30581f70013e7e167aba778b4d0ddc348e409cf321802f6",
         "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x4_d64x256x3",
-        5, {128, 32, 1024, 64, 256, 4, 3}, 8, 128, 608, 221056, 89, 65536, Layout::kPacked, Router::kLogits, false},
+        5, {128, 32, 1024, 64, 256, 4, 3}, 8, 128, 608, 221056, 87, 65536, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-bf16-t8-g128-u32x1024x5-d64x256x3.cubin",
-        "41341e61128e43c1ede98b17dfc5721ff45283b4f09de3c86b288b1e3a34876c",
+        "4fd94301c31fb439cbbc6aae36b0ea7da636e6e5efec8b4f0be4172bb5e527f5",
         "monomoe_glm_5_2_tp8_bf16_t8_g128_u32x1024x5_d64x256x3",
-        5, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 229248, 89, 65536, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t16-g128-u32x1024x5-d64x256x3.cubin",
-        "bdbe4e09d54c6bef8087679bec992e36be591e325a4a45ccca1e164eea105c3c",
-        "monomoe_glm_5_2_tp8_t16_g128_u32x1024x5_d64x256x3",
-        6, {128, 32, 1024, 64, 256, 5, 3}, 16, 128, 608, 232064, 90, 241664, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t32-g128-u32x2048x4-d64x256x4.cubin",
-        "7172674db00d958419d3d935e6454cd90761c34f8c1bca95adce4a5fd1f50c3b",
-        "monomoe_glm_5_2_tp8_t32_g128_u32x2048x4_d64x256x4",
-        6, {128, 32, 2048, 64, 256, 4, 4}, 32, 128, 608, 209280, 96, 483328, Layout::kPacked, Router::kLogits, false},
+        5, {128, 32, 1024, 64, 256, 5, 3}, 8, 128, 608, 229248, 87, 65536, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t16-g132-u32x1024x5-d64x256x3.cubin",
+        "c6b1605f2eee3dc881cb36f38e69f74f080f80f31242a0d5c9cb4f89eb655e53",
+        "monomoe_glm_5_2_tp8_t16_g132_u32x1024x5_d64x256x3",
+        6, {132, 32, 1024, 64, 256, 5, 3}, 16, 132, 608, 232064, 89, 241664, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t32-g128-u16x1024x4-d64x256x4.cubin",
+        "ea6d2176e72635c93ae2e20d18be41f16632065aa460ee12ad167a565b2f2474",
+        "monomoe_glm_5_2_tp8_t32_g128_u16x1024x4_d64x256x4",
+        6, {128, 16, 1024, 64, 256, 4, 4}, 32, 128, 608, 209280, 96, 483328, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x2048x3-d48x256x3-raw.cubin",
+        "d36b3d922e8f5b6498a5b249a9cdf767af51b93d39cd7bf0e8e9d82de8ce41fe",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d48x256x3_raw",
+        6, {128, 32, 2048, 48, 256, 3, 3}, 8, 128, 608, 185600, 96, 120832, Layout::kRaw, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x3-d64x256x3-raw.cubin",
-        "55a87ade59fd913629780fa62aaaca3a0fa00c6d9c2759133cebec5b483bd536",
+        "f1ae82fa5dd4eda2a64bb635bae855fd24cc4b3ad16c997082522ada79d32664",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d64x256x3_raw",
         6, {128, 32, 2048, 64, 256, 3, 3}, 8, 128, 608, 185088, 96, 120832, Layout::kRaw, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x2048x3-d64x256x4.cubin",
+        "e2b0736a179c3e42fa880b9db2c5f9c10c0a41399658b784bc1e0f26856bb871",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d64x256x4",
+        6, {128, 32, 2048, 64, 256, 3, 4}, 8, 128, 608, 185088, 89, 120832, Layout::kPacked, Router::kLogits, false},
+    {"glm-5.2-tp8-t8-g128-u32x2048x3-d64x256x4-raw.cubin",
+        "1dcf8103a1d972e3072ca745efee499dc05af1b498b671b1404b6b502cefdd44",
+        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x3_d64x256x4_raw",
+        6, {128, 32, 2048, 64, 256, 3, 4}, 8, 128, 608, 185088, 96, 120832, Layout::kRaw, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4.cubin",
-        "0c192b985d12011f0dcde14580ffc6c7cfa425c44a8fd1340afa62fc17348d8f",
+        "8035240a10cb17e01ae216a232fd144c678a364115e751fc41a34768419e962b",
         "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4",
-        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 217856, 93, 120832, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g128-u32x2048x4-d64x256x4-raw.cubin",
-        "b57d6d13a478923f94190f60a20931076a5519ec23943874909990a5aea7852e",
-        "monomoe_glm_5_2_tp8_t8_g128_u32x2048x4_d64x256x4_raw",
-        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 217856, 96, 120832, Layout::kRaw, Router::kLogits, false},
+        6, {128, 32, 2048, 64, 256, 4, 4}, 8, 128, 608, 217856, 89, 120832, Layout::kPacked, Router::kLogits, false},
     {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3.cubin",
-        "82d66a04928ef112907655a38981c349fc57b3d7e95c05c522cc9191e732742b",
+        "1071f3085d59c99586d0ed89601cb46e3117e59a0ada19461dc1773753c08bab",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3",
         6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 185088, 89, 120832, Layout::kPacked, Router::kLogits, false},
-    {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3-pdl.cubin",
-        "938e0e6fea678551e590e3430be1275077aedbec84240679c7b43857fd2e7185",
-        "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3_pdl",
-        6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 185088, 89, 120832, Layout::kPacked, Router::kLogits, true},
     {"glm-5.2-tp8-t8-g132-u32x2048x3-d64x256x3-router.cubin",
-        "0ebdedbc9363cfa861eae02758848f990e23a6acd4b75f73281830873b32d66b",
+        "5d82b4965d129a3d1d7a57e90889515541c3f731f3b5ce52ab97ae7af5e5ae5e",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x3_d64x256x3_router",
         6, {132, 32, 2048, 64, 256, 3, 3}, 8, 132, 608, 185088, 95, 129024, Layout::kPacked, Router::kWeight, false},
     {"glm-5.2-tp8-t8-g132-u32x2048x4-d64x256x4-pdl.cubin",
-        "81091fc9e77987bba700a64b5f156c98b4a7dbfccabfd9ee279545b6a6e2734a",
+        "97a0c0bad720205ba5c270a3f10359ba75fb05bfb08646775c983155dbd1ef6c",
         "monomoe_glm_5_2_tp8_t8_g132_u32x2048x4_d64x256x4_pdl",
         6, {132, 32, 2048, 64, 256, 4, 4}, 8, 132, 608, 217856, 89, 120832, Layout::kPacked, Router::kLogits, true},
     {"kimi-k2-tp8-t8-g128-u32x1024x4-d112x256x3.cubin",
-        "9b80329e8800e3e79342777d80bb741dd4521e8c4b7226f33c5b3d8c91ce649e",
+        "03a6c71190796daa4ce8417cd63e69d53f75b92bb92a8b06fce333a5cde51aad",
         "monomoe_kimi_k2_tp8_t8_g128_u32x1024x4_d112x256x3",
         7, {128, 32, 1024, 112, 256, 4, 3}, 8, 128, 608, 157440, 87, 130048, Layout::kPacked, Router::kLogits, false},
-    {"kimi-k2-tp8-t8-g128-u32x1024x6-d56x256x3.cubin",
-        "2b3209904957852ef14a9a48838ea3acd50d110512b6b3345e585881982ca4f9",
-        "monomoe_kimi_k2_tp8_t8_g128_u32x1024x6_d56x256x3",
-        7, {128, 32, 1024, 56, 256, 6, 3}, 8, 128, 608, 194304, 93, 130048, Layout::kPacked, Router::kLogits, false},
     {"minimax-m2-t8-g128-u192x1024x5-d64x512x4.cubin",
-        "26d85f70195aedc712756bd2199c97d1c1e614e39c85cdeca7d0cd4b611e8e78",
+        "726aa1960c9678cc96eeb59c06ae6d4414b0e24e50c476c6c1d14e6b5c3aeaa1",
         "monomoe_minimax_m2_t8_g128_u192x1024x5_d64x512x4",
         8, {128, 192, 1024, 64, 512, 5, 4}, 8, 128, 608, 162944, 90, 420864, Layout::kPacked, Router::kLogits, false},
     {"mixtral-8x7b-fp8-tp8-t8-g128-u224x2048x3-d128x896x3.cubin",
-        "dd0c1ea2e5c378efda735562a88c5eae3c36b092a187ed733a8b307c4dbb9302",
+        "066dfc27de35eb127246055f12b45717ea21b973e9cfea3cb056cb73bb072eff",
         "monomoe_mixtral_8x7b_fp8_tp8_t8_g128_u224x2048x3_d128x896x3",
         9, {128, 224, 2048, 128, 896, 3, 3}, 8, 128, 608, 172928, 96, 151552, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-t8-g128-u192x2048x3-d64x512x3.cubin",
-        "5775decef153f47df1c51f768d14d6006dc1c9b8ad34e5464c8f7d3b0dbb082f",
+        "1483a2ff8f1a3246766e39c432777e124b99bac3dd406469fb3bb52bf40565c1",
         "monomoe_qwen3_235b_a22b_t8_g128_u192x2048x3_d64x512x3",
-        10, {128, 192, 2048, 64, 512, 3, 3}, 8, 128, 608, 171392, 92, 430080, Layout::kPacked, Router::kLogits, false},
-    {"qwen3-235b-a22b-t8-g128-u96x1024x3-d64x512x3.cubin",
-        "7619136dbf1c7d8a3fd787d351bd51df1805ea6d117fd96d18cbc87c810a2108",
-        "monomoe_qwen3_235b_a22b_t8_g128_u96x1024x3_d64x512x3",
-        10, {128, 96, 1024, 64, 512, 3, 3}, 8, 128, 608, 179584, 92, 430080, Layout::kPacked, Router::kLogits, false},
+        10, {128, 192, 2048, 64, 512, 3, 3}, 8, 128, 608, 171392, 91, 430080, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp2-t8-g128-u96x1024x5-d64x384x4.cubin",
-        "340305ee2d3ff5a3df4c2ea90488d48e0a202f3660033a43ffeeea1907db5b5f",
+        "cd33f478d2a6df090ccf471ab25c2b0a56fd41cac7dc8c98cba2992fab566c0a",
         "monomoe_qwen3_235b_a22b_tp2_t8_g128_u96x1024x5_d64x384x4",
         11, {128, 96, 1024, 64, 384, 5, 4}, 8, 128, 608, 172544, 78, 233472, Layout::kPacked, Router::kLogits, false},
-    {"qwen3-235b-a22b-tp2-t8-g128-u96x2048x3-d128x768x3.cubin",
-        "ba42f017795736df1f6cbc6dd146f6d6a7e3a897aac57bcd37e05683328b87c2",
-        "monomoe_qwen3_235b_a22b_tp2_t8_g128_u96x2048x3_d128x768x3",
-        11, {128, 96, 2048, 128, 768, 3, 3}, 8, 128, 608, 170496, 88, 233472, Layout::kPacked, Router::kLogits, false},
-    {"qwen3-235b-a22b-tp4-t8-g128-u48x1024x5-d64x384x4.cubin",
-        "99c3f516a248e170bb119b6173911644de0bb5bc345859e72f0bf6284ad8a90c",
-        "monomoe_qwen3_235b_a22b_tp4_t8_g128_u48x1024x5_d64x384x4",
-        12, {128, 48, 1024, 64, 384, 5, 4}, 8, 128, 608, 174592, 77, 135168, Layout::kPacked, Router::kLogits, false},
     {"qwen3-235b-a22b-tp4-t8-g128-u48x2048x3-d64x384x3.cubin",
-        "2420b285e50314868157e954e693437dd81ef002ec4f0b1b3f2fc96943ffeca7",
+        "0bb2d429549ade9943d75c51504bacafe840d611c69ae02a964d4b68827a4ee4",
         "monomoe_qwen3_235b_a22b_tp4_t8_g128_u48x2048x3_d64x384x3",
-        12, {128, 48, 2048, 64, 384, 3, 3}, 8, 128, 608, 174592, 90, 135168, Layout::kPacked, Router::kLogits, false},
+        12, {128, 48, 2048, 64, 384, 3, 3}, 8, 128, 608, 174592, 89, 135168, Layout::kPacked, Router::kLogits, false},
     {"qwen3-30b-a3b-t8-g128-u96x2048x3-d64x768x3.cubin",
-        "756f04011bf269fc69bd64fd77677a3dbe7adaca16376f0bbbbc56548029bfaf",
+        "30a5aaf3282c259414ff67d3dc5f203a772497274480e729ea6b803b5b8a881c",
         "monomoe_qwen3_30b_a3b_t8_g128_u96x2048x3_d64x768x3",
         13, {128, 96, 2048, 64, 768, 3, 3}, 8, 128, 608, 153984, 82, 215040, Layout::kPacked, Router::kLogits, false},
     {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "33751bf464d6d88a85330f811e78fac09671fc5e980e24d34a970d3f44b1b85e",
+        "3a221fafe2c782e340ab94bf669e80a39f11b439593b28939eb1e52473a6e26a",
         "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d128x512x3",
-        14, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131072, 72, 182272, Layout::kPacked, Router::kLogits, false},
-    {"qwen3-next-80b-a3b-t8-g128-u64x1024x4-d64x512x4.cubin",
-        "db051b0f9af699e052aaf06ab0776517eaf6e6042d577cb9a96def1460d0fa32",
-        "monomoe_qwen3_next_80b_a3b_t8_g128_u64x1024x4_d64x512x4",
-        14, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 132096, 70, 182272, Layout::kPacked, Router::kLogits, false},
+        14, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 131200, 72, 182272, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-bf16-t8-g128-u128x1024x5-d64x512x4.cubin",
-        "03729113a08a8b5106675525aab309a4fa59e7fe3e23e750fa1f457cf0bc12ea",
+        "7f984a02dff9ef426ab2efb9a768deaafe30f11037ba508b8fc912cf7b3ee877",
         "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x5_d64x512x4",
         15, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 227456, 79, 262144, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-bf16-t8-g128-u128x1024x6-d64x512x4.cubin",
-        "354bad231ad0bfbd0cd4341d83360e36e133c15014b03b7dadb0fbbbe9bfafe9",
-        "monomoe_qwen3_5_122b_bf16_t8_g128_u128x1024x6_d64x512x4",
-        15, {128, 128, 1024, 64, 512, 6, 4}, 8, 128, 608, 227456, 79, 262144, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-122b-t16-g132-u64x1024x3-d64x512x4.cubin",
-        "402a337100b92cdcce357f3703d230739303f8b42f26696d4b3c856b64130c17",
-        "monomoe_qwen3_5_122b_t16_g132_u64x1024x3_d64x512x4",
-        16, {132, 64, 1024, 64, 512, 3, 4}, 16, 132, 608, 209152, 93, 579584, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-bf16-t8-g132-u128x1024x4-d64x512x3.cubin",
+        "723b943220a8e84b61ba843f3c56fc1d3ffcb408b0595d65924af31a0b6f2207",
+        "monomoe_qwen3_5_122b_bf16_t8_g132_u128x1024x4_d64x512x3",
+        15, {132, 128, 1024, 64, 512, 4, 3}, 8, 132, 608, 202880, 93, 262144, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-122b-t16-g128-u64x1024x3-d64x512x3.cubin",
+        "c5249a80c75556d237a07ef1b63feaed7c66f90e4143c9dc9a93f84d76e91574",
+        "monomoe_qwen3_5_122b_t16_g128_u64x1024x3_d64x512x3",
+        16, {128, 64, 1024, 64, 512, 3, 3}, 16, 128, 608, 209152, 93, 579584, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t32-g132-u128x1024x4-d96x512x4.cubin",
-        "7ecc3880c29e48bc5ded7bed6849cb68fd9362ed20396ae400eeb5e9e74f01bd",
+        "22a4210a70af443c17a70492f3e56fb96be665a5bbfb408b70056df690c41ee5",
         "monomoe_qwen3_5_122b_t32_g132_u128x1024x4_d96x512x4",
         16, {132, 128, 1024, 96, 512, 4, 4}, 32, 132, 608, 225920, 87, 1159168, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4.cubin",
-        "4e4cbf634861258206580ff91f6ccec92c81d23648b6866a6155a5ec45fb5f86",
+        "49a9d55f728f0de43a1df49a725c4830b99e33589f706117ff00df7e672be1b3",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172800, 87, 289792, Layout::kPacked, Router::kLogits, false},
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172800, 84, 289792, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-pdl.cubin",
-        "9f0f9e61dda45328cb1586de6a67c195524be4f9157d589015cadc1e3b1ea3e1",
+        "ba3942b7b8351613990154beb43c7576f7a74de38eef67007bc2efdf723cf3c9",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_pdl",
-        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172800, 87, 289792, Layout::kPacked, Router::kLogits, true},
+        16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172800, 84, 289792, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-122b-t8-g128-u128x1024x5-d64x512x4-router.cubin",
-        "1dceae8a49181e89d0fb096508737bda0da6210177736a55222963f69fe9279f",
+        "873e1a38a3169a23d9e5bad7e04eb0e427850208f8a1a8ebcc36bcbaad09ac68",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x5_d64x512x4_router",
         16, {128, 128, 1024, 64, 512, 5, 4}, 8, 128, 608, 172800, 92, 297984, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-122b-t8-g128-u128x1024x8-d64x512x5.cubin",
-        "04f7fbc311c974fb05d2a12e1fe7f74a711e02f4dad67bdd087f79db9fff8898",
+        "8e6a7dd037333d04e516e526f1916d5cf53da82b5c813492de4c050804d325c2",
         "monomoe_qwen3_5_122b_t8_g128_u128x1024x8_d64x512x5",
-        16, {128, 128, 1024, 64, 512, 8, 5}, 8, 128, 608, 205568, 87, 289792, Layout::kPacked, Router::kLogits, false},
+        16, {128, 128, 1024, 64, 512, 8, 5}, 8, 128, 608, 205568, 84, 289792, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-122b-t8-g128-u128x3072x2-d64x1024x2-raw.cubin",
-        "7068047e085bcf9e05bd0266ab0e53509f47b96b9d9608b5f50e0a40e6dc5812",
+        "cf547f12f2e8935de383bf74de4d7d805ea8d5481196b79effada9ff9185cf3d",
         "monomoe_qwen3_5_122b_t8_g128_u128x3072x2_d64x1024x2_raw",
         16, {128, 128, 3072, 64, 1024, 2, 2}, 8, 128, 608, 176768, 96, 289792, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x4-d128x512x3.cubin",
-        "0514bda1c1ffaf6e40f20ae86f35589cafce6c44558debb12c338fb794d95564",
+        "53daca042c78bdf34e14b0bbbbb6595e3cbd80f5c55e60f91f6ead18a31b1682",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x4_d128x512x3",
-        17, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 176000, 86, 131072, Layout::kPacked, Router::kLogits, false},
+        17, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 176000, 89, 131072, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x4-d64x512x4.cubin",
-        "d8dcc3223edd03849c0384163da72ef6c5e8a083ff4eef3d224f7a2ceacfb14b",
+        "30990f4643ed3dfbf6f802faa480ec1c8dceae3760b3044310ebf0424a371678",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x4_d64x512x4",
         17, {128, 64, 1024, 64, 512, 4, 4}, 8, 128, 608, 177024, 89, 131072, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-bf16-t8-g128-u64x1024x5-d64x512x6.cubin",
-        "9b41e3715c4bc108d1c3d0d2a0e7f318001ebfe598257bf96bff1b1c40125996",
+        "8cc46d25f8b195f02d8d22649837861111a55a44b1ce201dbd62f756e5b0f53f",
         "monomoe_qwen3_5_35b_bf16_t8_g128_u64x1024x5_d64x512x6",
         17, {128, 64, 1024, 64, 512, 5, 6}, 8, 128, 608, 209792, 89, 131072, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t16-g132-u32x512x4-d64x512x5.cubin",
-        "92f0d114a8997fffaa319b18024d372ec16291ba71bb180c4ae02409ec498be7",
-        "monomoe_qwen3_5_35b_t16_g132_u32x512x4_d64x512x5",
-        18, {132, 32, 512, 64, 512, 4, 5}, 16, 132, 608, 168064, 73, 299008, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t16-g132-u64x1024x4-d64x512x4.cubin",
+        "9b4035e871abab4c97c0181276f9c71cd7c0be729f857ec5c232a4b1c57633e3",
+        "monomoe_qwen3_5_35b_t16_g132_u64x1024x4_d64x512x4",
+        18, {132, 64, 1024, 64, 512, 4, 4}, 16, 132, 608, 151168, 72, 299008, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t32-g132-u32x512x5-d64x512x6.cubin",
-        "a59d8eb4b11fe903e9909623716114495601e6d805209cdfe100297718ed7378",
+        "ed8bc9fc253842f944aca60720144be8a5c627eebb8050ce4b2ae8f898b441ec",
         "monomoe_qwen3_5_35b_t32_g132_u32x512x5_d64x512x6",
-        18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 231296, 80, 598016, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-pdl.cubin",
-        "9d60828436baaf19b1281631e5404fe18936b7263f8563bda8ac601637795403",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_pdl",
-        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130816, 70, 149504, Layout::kPacked, Router::kLogits, true},
+        18, {132, 32, 512, 64, 512, 5, 6}, 32, 132, 608, 231296, 73, 598016, Layout::kPacked, Router::kLogits, false},
+    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3.cubin",
+        "c0e12e453293e1c8a7d3e4d6eed1b3871eca88742eb5fa61f7b911d557d0bbef",
+        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3",
+        18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130816, 70, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x3-router.cubin",
-        "5dfab1821aa3f3eaf388d286a7d107e0c1f021256749241647f8e1a27fd46fa7",
+        "523e28fd473f04670cce1ea72f43523bab358becca0b0840d4cd18d2a89579bb",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x3_router",
         18, {128, 64, 1024, 128, 512, 4, 3}, 8, 128, 608, 130816, 72, 157696, Layout::kPacked, Router::kWeight, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4.cubin",
-        "93b58389af7148a607647c51298f79186a720f4d191e6c3a67d7de69564122bd",
+        "cce5e13c7de02d31555e281bfecd01444ec372e19bb4df5ce3f591461376dc30",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4",
         18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130816, 70, 149504, Layout::kPacked, Router::kLogits, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x4-d128x512x4-router.cubin",
-        "1a8bc72701c380b2602f87457fcc8d9f1dadbec8b51e0981cece4e7a830879ab",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d128x512x4_router",
-        18, {128, 64, 1024, 128, 512, 4, 4}, 8, 128, 608, 130816, 72, 157696, Layout::kPacked, Router::kWeight, false},
-    {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3.cubin",
-        "7a95eddd37fde0056217ae71aafad2b043814e7fae6d7f0d246ee482030af258",
-        "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3",
-        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 70, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3-pdl.cubin",
-        "9cd8af397eefcc0eb9f2b2cd4fa9c6318f4a6132a1178b2ec322d3b1c6c7ac1f",
+        "0859507d99419b88ba632a294ae8efda993c1ec821ca6e295e38328dc23bf11d",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3_pdl",
-        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 70, 149504, Layout::kPacked, Router::kLogits, true},
+        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 69, 149504, Layout::kPacked, Router::kLogits, true},
     {"qwen3.5-35b-t8-g128-u64x1024x4-d64x512x3-raw.cubin",
-        "ea8850f8a80a3bc55f90bc1affc69b9c01040593d4549f88f22403eac3f3dffd",
+        "40ba968a35d66b6ae512e2486b541003743bf5e229ae3347df6541bd235df15f",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x4_d64x512x3_raw",
-        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 80, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 1024, 64, 512, 4, 3}, 8, 128, 608, 131840, 79, 149504, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x1024x5-d64x512x5.cubin",
-        "56a4283e3bee0900d1512b4a981de878e358fcc9555fc840bddf19b5e9359433",
+        "681437d26be18768222bc3edfd1ca4270f7a6f97e2348b10735e4053875ac1c8",
         "monomoe_qwen3_5_35b_t8_g128_u64x1024x5_d64x512x5",
-        18, {128, 64, 1024, 64, 512, 5, 5}, 8, 128, 608, 148224, 70, 149504, Layout::kPacked, Router::kLogits, false},
+        18, {128, 64, 1024, 64, 512, 5, 5}, 8, 128, 608, 148224, 69, 149504, Layout::kPacked, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x2048x3-d128x512x5-raw.cubin",
-        "a5f1b61132087994eb4cba1aa3d6155b79e4b74c65be5ba421038c6a0484f593",
+        "1ed8e629c57a4d764656d67bbbd88afb1d5a22787bee274e1b12fd4b3a29f98e",
         "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d128x512x5_raw",
-        18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163584, 96, 149504, Layout::kRaw, Router::kLogits, false},
+        18, {128, 64, 2048, 128, 512, 3, 5}, 8, 128, 608, 163584, 94, 149504, Layout::kRaw, Router::kLogits, false},
     {"qwen3.5-35b-t8-g128-u64x2048x3-d64x512x5-raw.cubin",
-        "2a98edae7b5165270d93a7682b1795b8e36be92de7dba3d78a1370bf56da11dd",
+        "ff3a8a54a6c5e0fbf850d2653d4f4a499212d00807369448c5152a59f817cd8b",
         "monomoe_qwen3_5_35b_t8_g128_u64x2048x3_d64x512x5_raw",
         18, {128, 64, 2048, 64, 512, 3, 5}, 8, 128, 608, 164608, 96, 149504, Layout::kRaw, Router::kLogits, false},
     {"toy-t8-g128-u4x256x3-d16x128x4.cubin",
-        "e96eb6eaefa193a0c128a81541574caee8a2faeaba9737af186a200c92e67619",
+        "568ccf825c179cc3886c348de5e0e830e60ef9279e503bf79b30e75ffbdcfbef",
         "monomoe_toy_t8_g128_u4x256x3_d16x128x4",
-        19, {128, 4, 256, 16, 128, 3, 4}, 8, 128, 608, 89728, 82, 67840, Layout::kPacked, Router::kLogits, false},
+        19, {128, 4, 256, 16, 128, 3, 4}, 8, 128, 608, 89856, 88, 67840, Layout::kPacked, Router::kLogits, false},
 };
 
 // Sorted by model, then by variant, then by tuned_at.
 inline constexpr Entry kEntries[] = {
-    {0, 1, 8, 10.687},  // deepseek-v3-tp16, packed weights
-    {0, 2, 8, 15.482},  // deepseek-v3-tp16, packed weights
-    {1, 4, 8, 24.993},  // deepseek-v3-tp16, packed weights
-    {0, 8, 8, 42.648},  // deepseek-v3-tp16, packed weights
-    {2, 1, 8, 14.718},  // deepseek-v3-tp8, packed weights
-    {3, 2, 8, 23.796},  // deepseek-v3-tp8, packed weights
-    {3, 4, 8, 41.843},  // deepseek-v3-tp8, packed weights
-    {3, 8, 8, 73.671},  // deepseek-v3-tp8, packed weights
-    {9, 1, 8, 14.591},  // deepseek-v3.1-tp8, packed weights
-    {11, 2, 8, 23.818},  // deepseek-v3.1-tp8, packed weights
-    {11, 4, 8, 41.95},  // deepseek-v3.1-tp8, packed weights
-    {11, 8, 8, 73.668},  // deepseek-v3.1-tp8, packed weights
-    {6, 16, 16, 134.5},  // deepseek-v3.1-tp8, packed weights
-    {7, 32, 32, 232.072},  // deepseek-v3.1-tp8, packed weights
-    {10, 1, 8, 14.118},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {13, 2, 8, 23.542},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {13, 4, 8, 42.225},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {13, 8, 8, 74.783},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
-    {12, 1, 8, 22.182},  // deepseek-v3.1-tp8, packed weights, router inside
-    {12, 2, 8, 31.727},  // deepseek-v3.1-tp8, packed weights, router inside
-    {12, 4, 8, 50.041},  // deepseek-v3.1-tp8, packed weights, router inside
-    {12, 8, 8, 83.78},  // deepseek-v3.1-tp8, packed weights, router inside
-    {8, 1, 8, 15.111},  // deepseek-v3.1-tp8, raw weights
-    {8, 2, 8, 24.541},  // deepseek-v3.1-tp8, raw weights
-    {15, 4, 8, 42.972},  // deepseek-v3.1-tp8, raw weights
-    {14, 8, 8, 74.96},  // deepseek-v3.1-tp8, raw weights
-    {4, 1, 8, 14.662},  // deepseek-v3.1-tp8-bf16, packed weights
-    {4, 2, 8, 23.956},  // deepseek-v3.1-tp8-bf16, packed weights
-    {4, 4, 8, 43.378},  // deepseek-v3.1-tp8-bf16, packed weights
-    {5, 8, 8, 77.446},  // deepseek-v3.1-tp8-bf16, packed weights
-    {16, 1, 8, 34.347},  // glm-4.5-air, packed weights
-    {16, 2, 8, 63.284},  // glm-4.5-air, packed weights
-    {16, 4, 8, 115.076},  // glm-4.5-air, packed weights
-    {16, 8, 8, 200.717},  // glm-4.5-air, packed weights
-    {24, 1, 8, 13.001},  // glm-5.2-tp8, packed weights
-    {24, 2, 8, 20.882},  // glm-5.2-tp8, packed weights
-    {24, 4, 8, 36.344},  // glm-5.2-tp8, packed weights
-    {22, 8, 8, 63.832},  // glm-5.2-tp8, packed weights
-    {19, 16, 16, 113.939},  // glm-5.2-tp8, packed weights
-    {20, 32, 32, 187.687},  // glm-5.2-tp8, packed weights
-    {27, 1, 8, 12.218},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {25, 2, 8, 20.09},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {25, 4, 8, 35.803},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {25, 8, 8, 63.763},  // glm-5.2-tp8, packed weights, programmatic dependent launch
-    {26, 1, 8, 20.035},  // glm-5.2-tp8, packed weights, router inside
-    {26, 2, 8, 27.98},  // glm-5.2-tp8, packed weights, router inside
-    {26, 4, 8, 44.2},  // glm-5.2-tp8, packed weights, router inside
-    {26, 8, 8, 72.675},  // glm-5.2-tp8, packed weights, router inside
-    {21, 1, 8, 13.456},  // glm-5.2-tp8, raw weights
-    {21, 2, 8, 21.429},  // glm-5.2-tp8, raw weights
-    {21, 4, 8, 37.088},  // glm-5.2-tp8, raw weights
-    {23, 8, 8, 64.545},  // glm-5.2-tp8, raw weights
-    {17, 1, 8, 13.032},  // glm-5.2-tp8-bf16, packed weights
-    {17, 2, 8, 21.297},  // glm-5.2-tp8-bf16, packed weights
-    {18, 4, 8, 37.204},  // glm-5.2-tp8-bf16, packed weights
-    {18, 8, 8, 65.683},  // glm-5.2-tp8-bf16, packed weights
-    {28, 1, 8, 14.466},  // kimi-k2-tp8, packed weights
-    {29, 2, 8, 23.79},  // kimi-k2-tp8, packed weights
-    {29, 4, 8, 41.987},  // kimi-k2-tp8, packed weights
-    {29, 8, 8, 75.782},  // kimi-k2-tp8, packed weights
-    {30, 1, 8, 28.499},  // minimax-m2, packed weights
-    {30, 2, 8, 52.581},  // minimax-m2, packed weights
-    {30, 4, 8, 98.696},  // minimax-m2, packed weights
-    {30, 8, 8, 180.961},  // minimax-m2, packed weights
-    {31, 1, 8, 15.657},  // mixtral-8x7b-fp8-tp8, packed weights
-    {31, 2, 8, 21.758},  // mixtral-8x7b-fp8-tp8, packed weights
-    {31, 4, 8, 31.153},  // mixtral-8x7b-fp8-tp8, packed weights
-    {31, 8, 8, 39.626},  // mixtral-8x7b-fp8-tp8, packed weights
-    {32, 1, 8, 36.079},  // qwen3-235b-a22b, packed weights
-    {33, 2, 8, 67.754},  // qwen3-235b-a22b, packed weights
-    {33, 4, 8, 123.169},  // qwen3-235b-a22b, packed weights
-    {33, 8, 8, 214.43},  // qwen3-235b-a22b, packed weights
-    {34, 1, 8, 20.417},  // qwen3-235b-a22b-tp2, packed weights
-    {35, 2, 8, 36.172},  // qwen3-235b-a22b-tp2, packed weights
-    {35, 4, 8, 64.51},  // qwen3-235b-a22b-tp2, packed weights
-    {34, 8, 8, 111.364},  // qwen3-235b-a22b-tp2, packed weights
-    {37, 1, 8, 12.785},  // qwen3-235b-a22b-tp4, packed weights
-    {37, 2, 8, 20.6},  // qwen3-235b-a22b-tp4, packed weights
-    {36, 4, 8, 34.385},  // qwen3-235b-a22b-tp4, packed weights
-    {36, 8, 8, 58.189},  // qwen3-235b-a22b-tp4, packed weights
-    {38, 1, 8, 12.49},  // qwen3-30b-a3b, packed weights
-    {38, 2, 8, 20.212},  // qwen3-30b-a3b, packed weights
-    {38, 4, 8, 34.233},  // qwen3-30b-a3b, packed weights
-    {38, 8, 8, 58.013},  // qwen3-30b-a3b, packed weights
-    {39, 1, 8, 11.166},  // qwen3-next-80b-a3b, packed weights
-    {39, 2, 8, 17.849},  // qwen3-next-80b-a3b, packed weights
-    {40, 4, 8, 30.832},  // qwen3-next-80b-a3b, packed weights
-    {40, 8, 8, 56.357},  // qwen3-next-80b-a3b, packed weights
-    {45, 1, 8, 20.454},  // qwen3.5-122b, packed weights
-    {45, 2, 8, 36.304},  // qwen3.5-122b, packed weights
-    {48, 4, 8, 67.118},  // qwen3.5-122b, packed weights
-    {45, 8, 8, 121.791},  // qwen3.5-122b, packed weights
-    {43, 16, 16, 219.875},  // qwen3.5-122b, packed weights
-    {44, 32, 32, 390.754},  // qwen3.5-122b, packed weights
-    {46, 1, 8, 19.757},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {46, 2, 8, 35.632},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {46, 4, 8, 66.463},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {46, 8, 8, 121.889},  // qwen3.5-122b, packed weights, programmatic dependent launch
-    {47, 1, 8, 26.054},  // qwen3.5-122b, packed weights, router inside
-    {47, 2, 8, 41.847},  // qwen3.5-122b, packed weights, router inside
-    {47, 4, 8, 73.467},  // qwen3.5-122b, packed weights, router inside
-    {47, 8, 8, 129.476},  // qwen3.5-122b, packed weights, router inside
-    {49, 1, 8, 21.486},  // qwen3.5-122b, raw weights
-    {49, 2, 8, 37.533},  // qwen3.5-122b, raw weights
-    {49, 4, 8, 68.487},  // qwen3.5-122b, raw weights
-    {49, 8, 8, 123.926},  // qwen3.5-122b, raw weights
-    {41, 1, 8, 21.117},  // qwen3.5-122b-bf16, packed weights
-    {41, 2, 8, 36.764},  // qwen3.5-122b-bf16, packed weights
-    {41, 4, 8, 67.249},  // qwen3.5-122b-bf16, packed weights
-    {42, 8, 8, 123.406},  // qwen3.5-122b-bf16, packed weights
-    {59, 1, 8, 9.597},  // qwen3.5-35b, packed weights
-    {57, 2, 8, 14.488},  // qwen3.5-35b, packed weights
-    {62, 4, 8, 24.965},  // qwen3.5-35b, packed weights
-    {62, 8, 8, 43.728},  // qwen3.5-35b, packed weights
-    {53, 16, 16, 77.695},  // qwen3.5-35b, packed weights
-    {54, 32, 32, 127.19},  // qwen3.5-35b, packed weights
-    {60, 1, 8, 8.647},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {55, 2, 8, 13.977},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {55, 4, 8, 24.691},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {55, 8, 8, 43.782},  // qwen3.5-35b, packed weights, programmatic dependent launch
-    {56, 1, 8, 13.439},  // qwen3.5-35b, packed weights, router inside
-    {58, 2, 8, 19.274},  // qwen3.5-35b, packed weights, router inside
-    {58, 4, 8, 30.087},  // qwen3.5-35b, packed weights, router inside
-    {58, 8, 8, 50.213},  // qwen3.5-35b, packed weights, router inside
-    {61, 1, 8, 10.065},  // qwen3.5-35b, raw weights
-    {63, 2, 8, 15.171},  // qwen3.5-35b, raw weights
-    {64, 4, 8, 25.986},  // qwen3.5-35b, raw weights
-    {64, 8, 8, 44.943},  // qwen3.5-35b, raw weights
-    {50, 1, 8, 9.764},  // qwen3.5-35b-bf16, packed weights
-    {51, 2, 8, 15.267},  // qwen3.5-35b-bf16, packed weights
-    {51, 4, 8, 25.608},  // qwen3.5-35b-bf16, packed weights
-    {52, 8, 8, 44.32},  // qwen3.5-35b-bf16, packed weights
-    {65, 1, 8, 7.194},  // toy, packed weights
-    {65, 2, 8, 7.264},  // toy, packed weights
-    {65, 4, 8, 7.504},  // toy, packed weights
-    {65, 8, 8, 7.661},  // toy, packed weights
+    {0, 1, 8, 10.331},  // deepseek-v3-tp16, packed weights
+    {0, 2, 8, 15.015},  // deepseek-v3-tp16, packed weights
+    {0, 4, 8, 24.79},  // deepseek-v3-tp16, packed weights
+    {0, 8, 8, 42.417},  // deepseek-v3-tp16, packed weights
+    {1, 1, 8, 14.555},  // deepseek-v3-tp8, packed weights
+    {1, 2, 8, 24.352},  // deepseek-v3-tp8, packed weights
+    {1, 4, 8, 43.76},  // deepseek-v3-tp8, packed weights
+    {1, 8, 8, 77.475},  // deepseek-v3-tp8, packed weights
+    {8, 1, 8, 14.16},  // deepseek-v3.1-tp8, packed weights
+    {8, 2, 8, 23.492},  // deepseek-v3.1-tp8, packed weights
+    {8, 4, 8, 41.413},  // deepseek-v3.1-tp8, packed weights
+    {8, 8, 8, 73.07},  // deepseek-v3.1-tp8, packed weights
+    {4, 16, 16, 134.295},  // deepseek-v3.1-tp8, packed weights
+    {5, 32, 32, 228.98},  // deepseek-v3.1-tp8, packed weights
+    {7, 1, 8, 13.628},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {7, 2, 8, 23.282},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {7, 4, 8, 42.448},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {7, 8, 8, 75.819},  // deepseek-v3.1-tp8, packed weights, programmatic dependent launch
+    {9, 1, 8, 21.959},  // deepseek-v3.1-tp8, packed weights, router inside
+    {9, 2, 8, 31.375},  // deepseek-v3.1-tp8, packed weights, router inside
+    {9, 4, 8, 50.023},  // deepseek-v3.1-tp8, packed weights, router inside
+    {9, 8, 8, 83.203},  // deepseek-v3.1-tp8, packed weights, router inside
+    {6, 1, 8, 15.095},  // deepseek-v3.1-tp8, raw weights
+    {6, 2, 8, 24.274},  // deepseek-v3.1-tp8, raw weights
+    {10, 4, 8, 43.255},  // deepseek-v3.1-tp8, raw weights
+    {10, 8, 8, 75.532},  // deepseek-v3.1-tp8, raw weights
+    {2, 1, 8, 14.847},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 2, 8, 24.096},  // deepseek-v3.1-tp8-bf16, packed weights
+    {2, 4, 8, 43.758},  // deepseek-v3.1-tp8-bf16, packed weights
+    {3, 8, 8, 78.552},  // deepseek-v3.1-tp8-bf16, packed weights
+    {11, 1, 8, 34.464},  // glm-4.5-air, packed weights
+    {11, 2, 8, 63.614},  // glm-4.5-air, packed weights
+    {11, 4, 8, 115.242},  // glm-4.5-air, packed weights
+    {11, 8, 8, 200.982},  // glm-4.5-air, packed weights
+    {21, 1, 8, 12.793},  // glm-5.2-tp8, packed weights
+    {18, 2, 8, 20.615},  // glm-5.2-tp8, packed weights
+    {20, 4, 8, 36.12},  // glm-5.2-tp8, packed weights
+    {20, 8, 8, 63.41},  // glm-5.2-tp8, packed weights
+    {14, 16, 16, 113.397},  // glm-5.2-tp8, packed weights
+    {15, 32, 32, 186.202},  // glm-5.2-tp8, packed weights
+    {23, 1, 8, 12.038},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {23, 2, 8, 19.995},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {23, 4, 8, 35.816},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {23, 8, 8, 63.588},  // glm-5.2-tp8, packed weights, programmatic dependent launch
+    {22, 1, 8, 19.779},  // glm-5.2-tp8, packed weights, router inside
+    {22, 2, 8, 27.91},  // glm-5.2-tp8, packed weights, router inside
+    {22, 4, 8, 44.208},  // glm-5.2-tp8, packed weights, router inside
+    {22, 8, 8, 72.26},  // glm-5.2-tp8, packed weights, router inside
+    {16, 1, 8, 13.36},  // glm-5.2-tp8, raw weights
+    {19, 2, 8, 21.617},  // glm-5.2-tp8, raw weights
+    {17, 4, 8, 37.401},  // glm-5.2-tp8, raw weights
+    {17, 8, 8, 65.191},  // glm-5.2-tp8, raw weights
+    {12, 1, 8, 13.044},  // glm-5.2-tp8-bf16, packed weights
+    {12, 2, 8, 21.393},  // glm-5.2-tp8-bf16, packed weights
+    {13, 4, 8, 37.501},  // glm-5.2-tp8-bf16, packed weights
+    {13, 8, 8, 66.329},  // glm-5.2-tp8-bf16, packed weights
+    {24, 1, 8, 14.568},  // kimi-k2-tp8, packed weights
+    {24, 2, 8, 24.367},  // kimi-k2-tp8, packed weights
+    {24, 4, 8, 43.893},  // kimi-k2-tp8, packed weights
+    {24, 8, 8, 79.623},  // kimi-k2-tp8, packed weights
+    {25, 1, 8, 28.421},  // minimax-m2, packed weights
+    {25, 2, 8, 52.41},  // minimax-m2, packed weights
+    {25, 4, 8, 98.47},  // minimax-m2, packed weights
+    {25, 8, 8, 180.731},  // minimax-m2, packed weights
+    {26, 1, 8, 14.466},  // mixtral-8x7b-fp8-tp8, packed weights
+    {26, 2, 8, 21.735},  // mixtral-8x7b-fp8-tp8, packed weights
+    {26, 4, 8, 31.41},  // mixtral-8x7b-fp8-tp8, packed weights
+    {26, 8, 8, 39.366},  // mixtral-8x7b-fp8-tp8, packed weights
+    {27, 1, 8, 36.083},  // qwen3-235b-a22b, packed weights
+    {27, 2, 8, 67.739},  // qwen3-235b-a22b, packed weights
+    {27, 4, 8, 123.248},  // qwen3-235b-a22b, packed weights
+    {27, 8, 8, 215.065},  // qwen3-235b-a22b, packed weights
+    {28, 1, 8, 20.328},  // qwen3-235b-a22b-tp2, packed weights
+    {28, 2, 8, 36.374},  // qwen3-235b-a22b-tp2, packed weights
+    {28, 4, 8, 64.415},  // qwen3-235b-a22b-tp2, packed weights
+    {28, 8, 8, 111.201},  // qwen3-235b-a22b-tp2, packed weights
+    {29, 1, 8, 12.631},  // qwen3-235b-a22b-tp4, packed weights
+    {29, 2, 8, 20.509},  // qwen3-235b-a22b-tp4, packed weights
+    {29, 4, 8, 34.404},  // qwen3-235b-a22b-tp4, packed weights
+    {29, 8, 8, 58.214},  // qwen3-235b-a22b-tp4, packed weights
+    {30, 1, 8, 12.477},  // qwen3-30b-a3b, packed weights
+    {30, 2, 8, 20.227},  // qwen3-30b-a3b, packed weights
+    {30, 4, 8, 34.27},  // qwen3-30b-a3b, packed weights
+    {30, 8, 8, 57.93},  // qwen3-30b-a3b, packed weights
+    {31, 1, 8, 11.083},  // qwen3-next-80b-a3b, packed weights
+    {31, 2, 8, 17.923},  // qwen3-next-80b-a3b, packed weights
+    {31, 4, 8, 31.57},  // qwen3-next-80b-a3b, packed weights
+    {31, 8, 8, 57.67},  // qwen3-next-80b-a3b, packed weights
+    {36, 1, 8, 20.307},  // qwen3.5-122b, packed weights
+    {39, 2, 8, 36.363},  // qwen3.5-122b, packed weights
+    {39, 4, 8, 66.997},  // qwen3.5-122b, packed weights
+    {36, 8, 8, 121.683},  // qwen3.5-122b, packed weights
+    {34, 16, 16, 219.618},  // qwen3.5-122b, packed weights
+    {35, 32, 32, 404.621},  // qwen3.5-122b, packed weights
+    {37, 1, 8, 19.576},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {37, 2, 8, 35.677},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {37, 4, 8, 66.281},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {37, 8, 8, 121.571},  // qwen3.5-122b, packed weights, programmatic dependent launch
+    {38, 1, 8, 25.941},  // qwen3.5-122b, packed weights, router inside
+    {38, 2, 8, 41.823},  // qwen3.5-122b, packed weights, router inside
+    {38, 4, 8, 73.149},  // qwen3.5-122b, packed weights, router inside
+    {38, 8, 8, 129.212},  // qwen3.5-122b, packed weights, router inside
+    {40, 1, 8, 21.522},  // qwen3.5-122b, raw weights
+    {40, 2, 8, 37.959},  // qwen3.5-122b, raw weights
+    {40, 4, 8, 69.319},  // qwen3.5-122b, raw weights
+    {40, 8, 8, 126.049},  // qwen3.5-122b, raw weights
+    {32, 1, 8, 20.892},  // qwen3.5-122b-bf16, packed weights
+    {32, 2, 8, 37.067},  // qwen3.5-122b-bf16, packed weights
+    {32, 4, 8, 68.179},  // qwen3.5-122b-bf16, packed weights
+    {33, 8, 8, 127.61},  // qwen3.5-122b-bf16, packed weights
+    {46, 1, 8, 9.404},  // qwen3.5-35b, packed weights
+    {48, 2, 8, 14.579},  // qwen3.5-35b, packed weights
+    {51, 4, 8, 24.91},  // qwen3.5-35b, packed weights
+    {51, 8, 8, 43.318},  // qwen3.5-35b, packed weights
+    {44, 16, 16, 77.106},  // qwen3.5-35b, packed weights
+    {45, 32, 32, 130.736},  // qwen3.5-35b, packed weights
+    {49, 1, 8, 8.698},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {49, 2, 8, 14.264},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {49, 4, 8, 24.805},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {49, 8, 8, 43.77},  // qwen3.5-35b, packed weights, programmatic dependent launch
+    {47, 1, 8, 13.465},  // qwen3.5-35b, packed weights, router inside
+    {47, 2, 8, 19.834},  // qwen3.5-35b, packed weights, router inside
+    {47, 4, 8, 30.828},  // qwen3.5-35b, packed weights, router inside
+    {47, 8, 8, 51.094},  // qwen3.5-35b, packed weights, router inside
+    {50, 1, 8, 9.974},  // qwen3.5-35b, raw weights
+    {52, 2, 8, 15.291},  // qwen3.5-35b, raw weights
+    {53, 4, 8, 26.076},  // qwen3.5-35b, raw weights
+    {53, 8, 8, 45.067},  // qwen3.5-35b, raw weights
+    {41, 1, 8, 9.649},  // qwen3.5-35b-bf16, packed weights
+    {42, 2, 8, 15.123},  // qwen3.5-35b-bf16, packed weights
+    {43, 4, 8, 25.385},  // qwen3.5-35b-bf16, packed weights
+    {43, 8, 8, 44.227},  // qwen3.5-35b-bf16, packed weights
+    {54, 1, 8, 7.263},  // toy, packed weights
+    {54, 2, 8, 7.403},  // toy, packed weights
+    {54, 4, 8, 7.679},  // toy, packed weights
+    {54, 8, 8, 8.023},  // toy, packed weights
 };
 
 constexpr const Kernel& kernel_of(const Entry& entry) { return kKernels[entry.kernel]; }

@@ -1,6 +1,6 @@
 // shape qwen3.5-35b, up to 8 tokens, schedule g128-u64x1024x4-d64x512x3, raw weights
 // rebuild: monomoe-gen render --model qwen3.5-35b --token-tile 8 --layout raw --schedule grid=128,g_up=64,k_up=1024,g_down=64,k_down=512,d_up=4,d_down=3
-// sources fc44c5d93bd61e38516c1c2fac420edbfac68f5726e9b87740e12907267574da
+// sources 2226cf8485a196056c6559f0e8fb41efa890a5a3037f4bac2308e1ea7a5b27ee
 
 #line 1 "ops/combine.cuh"
 // The output: sums of the MMA warps, then of the down groups, each in a fixed order; written once as bf16.
@@ -167,16 +167,16 @@ MONOMOE_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.rela
 // Waits until every thread of the cluster has arrived.
 MONOMOE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// Stores a value where `target` lies in CTA `rank` of the cluster, and counts its bytes on the barrier there.
-MONOMOE_DEVICE void store_remote(float* target, float value, Mbarrier* barrier, u32 rank) {
+// Stores 16 bytes where `target` lies in CTA `rank` of the cluster, and counts them on the barrier there.
+MONOMOE_DEVICE void store_remote(F32x4* target, const F32x4& value, Mbarrier* barrier, u32 rank) {
     asm volatile(
         "{\n"
         ".reg .b32 there, counter;\n"
-        "mapa.shared::cluster.u32 there, %0, %3;\n"
-        "mapa.shared::cluster.u32 counter, %2, %3;\n"
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %1, [counter];\n"
+        "mapa.shared::cluster.u32 there, %0, %6;\n"
+        "mapa.shared::cluster.u32 counter, %5, %6;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], {%1, %2, %3, %4}, [counter];\n"
         "}" ::"r"(shared_address(target)),
-        "r"(__float_as_uint(value)), "r"(shared_address(barrier)), "r"(rank)
+        "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(shared_address(barrier)), "r"(rank)
         : "memory");
 }
 
@@ -541,6 +541,7 @@ constexpr u32 kPartBlocks = (kHiddenBlocks + kInputParts - 1) / kInputParts;
 constexpr u32 kIntermediateBlocks = shape::kIntermediate / kScaleBlock;
 constexpr u32 kLaneExperts = (shape::kExperts + 31) / 32;  // consecutive experts whose scores one lane holds
 using LaneMask = u16;  // a bit for each of them
+constexpr u32 kSelectedWords = (shape::kTokenExperts + 7) / 8;  // of 16 bytes, the experts of one token
 constexpr u32 kLeads = 2;  // experts that the list begins with
 constexpr u32 kMaxActive = 64;
 constexpr u32 kStripeUp = 2 * shape::kIntermediate / kGUp;
@@ -573,7 +574,7 @@ struct Stage {
     static constexpr u32 accumulator(u32 warp_block) {
         return kWholeTile ? warp_block / (kColumnBlocks / kMmaWarps) : warp_block;
     }
-    // Column blocks of one row of tiles that a warp multiplies, each once where all of its tiles meet the same.
+    // The column blocks of all blocks that a warp has of a stage, each once: they come in turn, kPeriod at most.
     static constexpr u32 kPeriod = kColumnBlocks / greatest_common_divisor(kColumnBlocks, kMmaWarps);
     static constexpr u32 kWarpColumns = kWarpBlocks < kPeriod ? kWarpBlocks : kPeriod;
     static MONOMOE_DEVICE constexpr u32 column_of(u32 warp, u32 warp_column) {
@@ -651,6 +652,8 @@ MONOMOE_DEVICE u32 token_of(u32 tokens, u32 column) {
     return found ? column + device::lowest_bit(found) : column;
 }
 
+constexpr u16 kNoExpert = 0xffff;
+
 struct Barriers {
     device::Mbarrier full[schedule::kRingStages];
     device::Mbarrier empty[schedule::kRingStages];
@@ -722,10 +725,10 @@ struct alignas(128) SharedStorage {
     // scales of gate and up for the column blocks of each MMA warp, units in turn
     alignas(16) float up_scale[schedule::kMmaWarps][schedule::kScaleSlots][schedule::kUnitColumns][2];
     ActiveExpert active[schedule::kMaxActive];  // in the order of list_experts
-    // the output stripe as the other CTA of the cluster has summed it, written by that CTA
-    float peer_sums[schedule::kPaired ? schedule::kTokenTile : 1][schedule::kPaired ? schedule::kStripeDown : 4];
+    // the output stripe as the other CTA of the cluster has summed it, by tile and lane, written by that CTA
+    F32x4 peer_sums[schedule::kPaired ? schedule::kTokenTiles : 1][schedule::kPaired ? schedule::DownStage::kTiles : 1][schedule::kPaired ? 32 : 1];
     alignas(16) float weight[schedule::kTokenTile][shape::kTokenExperts];
-    alignas(16) u16 selected[schedule::kTokenTile][shape::kTokenExperts];
+    alignas(16) u16 selected[schedule::kTokenTile][schedule::kSelectedWords * 8];  // the expert of each weight, then kNoExpert
 
     alignas(16) Barriers barrier;
 
@@ -1635,10 +1638,14 @@ MONOMOE_DEVICE void stream_weights(const Args& args, SharedStorage& s, Tracer& t
 // A row of h. Lane l has the columns 128 * b + 4 * l ... of block b.
 using HRow = F32x4[schedule::kIntermediateBlocks];
 
-// Cycles from the beginning of an up unit until rows of h of the round before are asked for, a third of what a unit
-// takes: so far behind are other CTAs. A row that is not there when it is asked for comes a trip later.
+// Cycles from the beginning of an up unit until rows of h may be asked for: those of the round before, and, in the last
+// unit, those of its own round. So far behind is the slowest CTA, and a row that is not there when it is asked for comes
+// a trip later and delays what others wait for. A CTA's share of the memory's bandwidth is 18 bytes a cycle, so in the
+// second case the unit is nearly over. Both are the best of several that were measured (templates/README.md, 73).
 constexpr u32 kUnitBytes = schedule::kStagesPerUnitUp * schedule::UpStage::kBytes;
-constexpr u32 kAskAfter = kUnitBytes > 32 * 1024 ? kUnitBytes / 64 : 512;
+constexpr u32 ask_after(u32 cycles) { return cycles > 512 ? cycles - 256 : 256; }
+constexpr u32 kAskBefore = ask_after(kUnitBytes / 32);
+constexpr u32 kAskLast = ask_after(kUnitBytes / 18);
 
 // Asks for a row that may not be there yet.
 MONOMOE_DEVICE void load_row(HRow& row, const float* source, u32 lane) {
@@ -1730,18 +1737,24 @@ struct RowNotes {
         for (u32 i = 0; i + 1 < schedule::kColumns; ++i) tokens = i < rank ? tokens & (tokens - 1) : tokens;
         const u32 token = tokens ? device::lowest_bit(tokens) : 0;
         place = (expert.first_row + rank) | local << 16 | token % schedule::kColumns << 29;
-        weight = 0.f;
+        u32 which = 0;
 #pragma unroll
-        for (u32 i = 0; i < shape::kTokenExperts; ++i) {
-            if (tokens && s.selected[token][i] == expert.expert) weight = s.weight[token][i];
+        for (u32 w = 0; w < schedule::kSelectedWords; ++w) {
+            const U32x4 eight = reinterpret_cast<const U32x4*>(s.selected[token])[w];
+            const u32 words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+            for (u32 i = 0; i < 8; ++i) {
+                which = (words[i / 2] >> i % 2 * 16 & 0xffff) == expert.expert ? w * 8 + i : which;
+            }
         }
+        weight = s.weight[token][which];
         left = device::ballot(tokens != 0);
     }
 };
 
 // Requantizes h of the experts of this CTA's down group into the slots. One requant warp. h that is not quantized is
 // rounded to bf16.
-//   Reads     rows of h in the workspace, w2_scale, active, selected, weight
+//   Reads     rows of h in the workspace, w2_scale, active, selected, weight, up_ending_since
 //   Writes    h, h_scale
 //   Waits on  listed and weighted (the caller did), numbered, up_ending, the rows of h, h_empty
 //   Signals   h_full
@@ -1764,17 +1777,18 @@ MONOMOE_DEVICE void requantize(const Args& args, SharedStorage& s, Tracer& trace
     RowNotes notes;
     u32 first = warp % RowNotes::kTeams;
     notes.take(s, share, first, warp, lane);
-    // Waits until rows of an expert may be asked for: some time into the last unit of this CTA, or into the last but one if
-    // the expert is complete by then. Asking for rows earlier would only compete with the weight stream, and asking for
-    // those that find no free slot would gain nothing.
+    // Waits until rows of an expert may be asked for: in the last unit of this CTA, or in the last but one if the expert
+    // is complete by then, some time into it if that is the unit behind the expert's last, or is of the same round. Asking
+    // for rows earlier would only compete with the weight stream, and asking for those that find no free slot would gain
+    // nothing.
     const u32 rounds = UpUnit::count(cta, s.active_count);
     u32 ending = 2;  // what it has waited for last
     const auto wait_to_ask = [&](u32 local) {
-        const u32 until = local < schedule::kHSlots && UpUnit::last_round(share.expert(local)) + 2 < rounds ? 1 : 0;
-        if (until >= ending) return;
+        const u32 round = UpUnit::last_round(share.expert(local));
+        const u32 until = local < schedule::kHSlots && round + 2 < rounds ? 1 : 0;
+        if (until < ending) device::mbarrier_wait(&s.barrier.up_ending[until], 0, args.wait_limit_ns);
         ending = until;
-        device::mbarrier_wait(&s.barrier.up_ending[until], 0, args.wait_limit_ns);
-        device::spin_since(s.up_ending_since[until], kAskAfter);
+        if (round + 2 + until >= rounds) device::spin_since(s.up_ending_since[until], round + 1 < rounds ? kAskBefore : kAskLast);
     };
     u32 next = first;  // the first expert that is not published
     // Publishes the experts before `end`, which have all rows of this warp.
@@ -2061,7 +2075,7 @@ MONOMOE_DEVICE F32x2 input_scales(const SharedStorage& s, u32 block, u32 tokens,
 
 // Multiplies this CTA's up units. One MMA warp.
 //   Reads     ring, x, x_scale, active, w13_scale
-//   Writes    up partials, up_scale of its own
+//   Writes    up partials, up_scale of its own, up_ending_since
 //   Waits on  listed, x_ready, full, partial_empty
 //   Signals   empty, partial_full, up_ending (warp 0)
 // Returns the number of units.
@@ -2210,31 +2224,39 @@ MONOMOE_DEVICE void publish_h(const Args& args, SharedStorage& s, Tracer& trace,
 }
 #line 7 "ops/combine.cuh"
 
-constexpr u32 kMmaThreads = schedule::kMmaWarps * 32;
-
-MONOMOE_DEVICE float receive_partial(const float* source, u64 limit_ns) {
-    const device::Watchdog watchdog{limit_ns};
-    float value;
-    while (!has_arrived(value = device::load_relaxed(source))) watchdog.check();
-    return value;
-}
-
-// One value of the output stripe.
+// Lane 4g+q's four values of a tile of the output stripe, in the order of an MMA's sums: row g of the tokens 2q and
+// 2q+1, then row g+8 of both.
 struct OutputPlace {
-    u32 token, row;
+    u32 first_token, first_row;
 
-    MONOMOE_DEVICE explicit OutputPlace(u32 index) : token(index / schedule::kStripeDown), row(index % schedule::kStripeDown) {}
-    // Where its partial sums lie: lane 4g+q of a tile holds rows g and g+8 of columns 2q and 2q+1.
-    MONOMOE_DEVICE u32 tile() const { return row / schedule::kRowTile; }
-    MONOMOE_DEVICE u32 lane() const { return row % 8 * 4 + token % 8 / 2; }
-    MONOMOE_DEVICE u32 component() const { return row % schedule::kRowTile / 8 * 2 + token % 2; }
+    MONOMOE_DEVICE OutputPlace(u32 token_tile, u32 tile, u32 lane)
+        : first_token(token_tile * schedule::kColumns + lane % 4 * 2), first_row(tile * schedule::kRowTile + lane / 4) {}
+    MONOMOE_DEVICE u32 token(u32 c) const { return first_token + c % 2; }
+    MONOMOE_DEVICE u32 row(u32 c) const { return first_row + c / 2 * 8; }
 };
 
-// Values that a thread reduces side by side: one after the other their latencies would add up.
-constexpr u32 kOutputRounds = (schedule::kTokenTile * schedule::kStripeDown + kMmaThreads - 1) / kMmaThreads;
-constexpr u32 kOutputsAtOnce = kOutputRounds < 4 ? kOutputRounds : 4;
+// Adds what the other groups have summed, group by group, as it comes.
+MONOMOE_DEVICE void receive_partials(float (&sum)[4], const HandOff& handoff, const OutputPlace& at, u32 first_column, const Args& args) {
+#pragma unroll 1
+    for (u32 group = 1; group < schedule::kDownGroups; ++group) {
+        const device::Watchdog watchdog{args.wait_limit_ns};
+        for (;;) {
+            float value[4] = {1.f, 1.f, 1.f, 1.f};  // of tokens that are not there
+#pragma unroll
+            for (u32 c = 0; c < 4; ++c) {
+                if (at.token(c) < args.tokens) value[c] = device::load_relaxed(handoff.partial(args.tokens, group, at.token(c)) + first_column + at.row(c));
+            }
+            if (least_word(F32x4{value[0], value[1], value[2], value[3]}) != 0) {
+#pragma unroll
+                for (u32 c = 0; c < 4; ++c) sum[c] += value[c];
+                break;
+            }
+            watchdog.check();
+        }
+    }
+}
 
-// Reduces and stores this CTA's output stripe. All MMA warps.
+// Reduces and stores this CTA's output stripe, a tile by each warp in turn. All MMA warps.
 //   Reads     sums; peer_sums, or the other groups' partial outputs
 //   Writes    down partials; args.y, or this group's partial output or peer_sums of the other CTA
 //   Waits on  partial_empty; peer_summed and the start of the other CTA, or the partial outputs
@@ -2245,53 +2267,47 @@ MONOMOE_DEVICE void combine(const Args& args, SharedStorage& s, const OutputSums
     drain_partials(args, s, units);
 #pragma unroll
     for (u32 t = 0; t < schedule::kTokenTiles; ++t) store_partials(s.down[t], sums[t], warp, lane);
-    device::sync_named(NamedBarrier::kOutput, kMmaThreads);
+    device::sync_named(NamedBarrier::kOutput, schedule::kMmaWarps * 32);
     if constexpr (schedule::kPaired) {
         if (share.group > 0) {
             device::cluster_wait();  // the peer has made its barriers
         } else if (warp == 0 && lane == 0) {
-            device::mbarrier_arrive_expect(&s.barrier.peer_summed, args.tokens * schedule::kStripeDown * static_cast<u32>(sizeof(float)));
+            const u32 values = (args.tokens + args.tokens % 2) * schedule::kStripeDown;  // lanes send those of two tokens
+            device::mbarrier_arrive_expect(&s.barrier.peer_summed, values * static_cast<u32>(sizeof(float)));
         }
     }
     const HandOff handoff = HandOff::of(args, s.epoch);
-    const u32 values = args.tokens * schedule::kStripeDown, first_column = share.stripe * schedule::kStripeDown;
+    const u32 first_column = share.stripe * schedule::kStripeDown;
 #pragma unroll 1
-    for (u32 first = warp * 32 + lane; first < values; first += kOutputsAtOnce * kMmaThreads) {
-        float sum[kOutputsAtOnce];
-#pragma unroll
-        for (u32 n = 0; n < kOutputsAtOnce; ++n) {
-            const u32 index = first + n * kMmaThreads;
-            sum[n] = 0.f;
-            if (index >= values) continue;
-            const OutputPlace at(index);
-#pragma unroll
-            for (u32 c = 0; c < Stage::kContributions; ++c) {
-                const auto from = Stage::contribution(at.tile(), c);
-                sum[n] += reinterpret_cast<const float*>(&s.down[at.token / 8][from.warp][from.accumulator][at.lane()])[at.component()];
+    for (u32 index = warp; index < schedule::kTokenTiles * Stage::kTiles; index += schedule::kMmaWarps) {
+        const u32 token_tile = index / Stage::kTiles, tile = index % Stage::kTiles;
+        const OutputPlace at(token_tile, tile, lane);
+        if (at.first_token >= args.tokens) continue;
+        const F32x4 own = sum_contributions<Stage>(s.down[token_tile], tile, lane);
+        float sum[4] = {own.x, own.y, own.z, own.w};
+        if constexpr (schedule::kPaired) {
+            F32x4& theirs = s.peer_sums[token_tile][tile][lane];
+            if (share.group > 0) {
+                device::store_remote(&theirs, own, &s.barrier.peer_summed, 0);
+                continue;
             }
-            if (share.group == 0) continue;
-            if constexpr (schedule::kPaired) {
-                device::store_remote(&s.peer_sums[at.token][at.row], sum[n], &s.barrier.peer_summed, 0);
-            } else {
-                device::store_relaxed(handoff.partial(args.tokens, share.group, at.token) + first_column + at.row, never_zero(sum[n]));
-            }
+            device::mbarrier_wait_cluster(&s.barrier.peer_summed, 0, args.wait_limit_ns);
+            sum[0] += theirs.x;
+            sum[1] += theirs.y;
+            sum[2] += theirs.z;
+            sum[3] += theirs.w;
+        } else if (share.group == 0) {
+            receive_partials(sum, handoff, at, first_column, args);
         }
-        if (share.group > 0) continue;
-        if constexpr (schedule::kPaired) device::mbarrier_wait_cluster(&s.barrier.peer_summed, 0, args.wait_limit_ns);
 #pragma unroll
-        for (u32 n = 0; n < kOutputsAtOnce; ++n) {
-            const u32 index = first + n * kMmaThreads;
-            if (index >= values) continue;
-            const OutputPlace at(index);
-            if constexpr (schedule::kPaired) {
-                sum[n] += s.peer_sums[at.token][at.row];
+        for (u32 c = 0; c < 4; ++c) {
+            if (at.token(c) >= args.tokens) continue;
+            const u32 column = first_column + at.row(c);
+            if (share.group > 0) {
+                device::store_relaxed(handoff.partial(args.tokens, share.group, at.token(c)) + column, never_zero(sum[c]));
             } else {
-#pragma unroll 1
-                for (u32 group = 1; group < schedule::kDownGroups; ++group) {
-                    sum[n] += receive_partial(handoff.partial(args.tokens, group, at.token) + first_column + at.row, args.wait_limit_ns);
-                }
+                args.y[at.token(c) * shape::kHidden + column] = device::float_to_bf16(sum[c]);
             }
-            args.y[at.token * shape::kHidden + first_column + at.row] = device::float_to_bf16(sum[n]);
         }
     }
 }
@@ -2524,7 +2540,7 @@ MONOMOE_DEVICE void keep_best_groups(const float (&value)[schedule::kLaneExperts
     }
     const u32 mine = rank_key(best + second);
     u32 better = 0;
-#pragma unroll 1
+#pragma unroll
     for (u32 group = 0; group < shape::kGroups; ++group) {
         const u32 other = device::shuffle(mine, group * kLanes);
         better += other > mine || (other == mine && group < lane / kLanes);
@@ -2603,7 +2619,7 @@ MONOMOE_DEVICE u32 select_experts(const LaneLogits& lanes, u32 lane) {
 
 // Routing weights of one token, whose experts are `chosen` as bits of each lane's, off the critical path. One warp.
 //   Reads     the logits again
-//   Writes    selected[token] (ascending experts, then the shared ones), weight[token]
+//   Writes    selected[token] (ascending experts, then the shared ones, then none), weight[token]
 //   Waits on  -
 //   Signals   - (the caller arrives on weighted after its last token)
 MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen, u32 token, u32 lane) {
@@ -2612,6 +2628,7 @@ MONOMOE_DEVICE void weigh_experts(const Args& args, SharedStorage& s, u32 chosen
     for (; chosen; chosen &= chosen - 1) {
         s.selected[token][slot++] = static_cast<u16>(lane * schedule::kLaneExperts + device::lowest_bit(chosen));
     }
+    if (lane >= shape::kTokenExperts && lane < 8 * schedule::kSelectedWords) s.selected[token][lane] = kNoExpert;
     device::sync_warp();
     const bool has_expert = lane < shape::kTopK;
     const float logit = has_expert ? logit_again(args, s, token, s.selected[token][lane]) : device::negative_infinity();
