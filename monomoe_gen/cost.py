@@ -47,7 +47,7 @@ class Constants:
     squared log ratios to screened medians in ``tuning_db/nvidia-h200``: for the order to those of
     earlier kernels, of three shapes at 1, 2, 4 and 8 tokens (4012 records), less the mean of each
     shape and token count, fast schedules weighing more; for the level, which is ``start_us``, to
-    those of the present kernels (8 or 9 schedules each). There is one value for all shapes.
+    those of the present kernels (nine schedules each). There is one value for all shapes.
     Cycles are converted at 1.9 GHz. ``monomoe-gen rank --recorded`` prints how well it works.
     """
 
@@ -79,7 +79,7 @@ class Constants:
     )
     reduce_us: float = _constant(0.95, "last product to stored output; fitted")
     exchange_us: float = _constant(
-        0.17, "256 partial sums of one other down group are received; fitted"
+        0.17, "each 256 partial sums of one other down group are received; fitted"
     )
     order: float = _constant(6.0, "of the norm of competing bounds; chosen among 4 to 10")
 

@@ -46,7 +46,7 @@ _LIFETIMES = {
     "peer_sums": "with a pair of down groups: the output stripe as the other CTA summed it, "
     "written once",
     "weight": "routing weights; written by the routing warps, read by the requant warps",
-    "selected": "with `weight`: the expert of each weight",
+    "selected": "with `weight`: the expert of each weight, then none up to a multiple of eight",
     "barriers": "made once, before `kRing` and `kMade`",
     "state": "number of active experts, epoch, dirty bytes, clocks of `up_ending`",
 }

@@ -992,6 +992,13 @@ MUTANTS = (
         "handoff.partial(args.tokens, 1, at.token(c)) + column",
         spec=GROUPS,
     ),
+    Mutant(
+        "partial outputs are taken when the first of four is there",
+        COMBINE,
+        "least_word(F32x4{value[0], value[1], value[2], value[3]}) != 0",
+        "device::float_to_bits(value[0]) != 0",
+        spec=GROUPS,
+    ),
     Mutant("the grid is larger than what can be resident", resident=3),
     # -- within a cluster
     Mutant(
@@ -1074,6 +1081,12 @@ MUTANTS = (
         COMBINE,
         "static_cast<u32>(sizeof(float)));",
         "static_cast<u32>(sizeof(float)) - 4);",
+    ),
+    Mutant(
+        "sums of an odd number of tokens are expected",
+        COMBINE,
+        "(args.tokens + args.tokens % 2)",
+        "args.tokens",
     ),
     Mutant(
         "more sums are expected than come",

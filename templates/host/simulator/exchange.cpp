@@ -222,7 +222,8 @@ void bulk_copy(void* shared, const void* global, u32 bytes, u64* barrier_address
     issue(copy, thread.cta, to, bytes, number(barrier_address), pc);
 }
 
-void store_remote(void* target, const void* value, u32 bytes, u64* barrier_address, u32 rank) {
+void store_remote(void* target, const void* value, u64* barrier_address, u32 rank) {
+    constexpr u32 bytes = 16;
     const u32 pc = MONOMOE_CALLER;
     maybe_yield();
     Thread& thread = *machine.current;
@@ -230,8 +231,8 @@ void store_remote(void* target, const void* value, u32 bytes, u64* barrier_addre
     if (rank >= kProgram.cluster) {
         fault("out_of_range", pc, number(target), "rank " + std::to_string(rank) + " in a cluster of " + std::to_string(kProgram.cluster));
     }
-    if (bytes != 16 || number(target) % bytes || number(barrier_address) % 8) {
-        fault("misaligned", pc, number(target), "remote store of " + std::to_string(bytes) + " bytes: 16, and at a multiple");
+    if (number(target) % bytes || number(barrier_address) % 8) {
+        fault("misaligned", pc, number(target), "remote store of 16 bytes: at a multiple of them");
     }
     if (!here.shadow.covers(number(target)) || !here.shadow.covers(number(target) + bytes - 1) || !here.shadow.covers(number(barrier_address))) {
         fault("out_of_range", pc, number(target), "remote store to outside of shared memory");

@@ -31,7 +31,7 @@ void wait_async(u32 pending);
 
 void cluster_arrive();
 void cluster_wait();
-void store_remote(void* target, const void* value, u32 bytes, u64* barrier, u32 rank);
+void store_remote(void* target, const void* value, u64* barrier, u32 rank);  // 16 bytes
 
 void load_relaxed(void* to, const void* address, u32 words);
 void store_relaxed(void* address, const void* word);
